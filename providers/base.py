@@ -1,0 +1,186 @@
+"""The contract between the core and every kind of provider: five verbs, what they take, and six errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from scheduling.messages import Trouble
+from scheduling.model import DurationMs, Hardware, MicroUSD, Offer, UnixMs
+
+TAG_FLEET = "autoscaler-fleet"
+TAG_RUNNER = "autoscaler-runner"
+TAG_TYPE = "autoscaler-type"
+TAG_FUND = "autoscaler-fund"
+TAG_HOLD = "autoscaler-hold"
+TAG_PRICE = "autoscaler-price"
+TAG_PURCHASE = "autoscaler-purchase"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """Everything one launch needs, frozen at the decision: every replay of it is byte-identical.
+
+    `user_data` is the whole text for the machine (cloud-init for Linux). `lifetime_ms` is the longest that the
+    machine may exist: the provider's or the machine's own dead-man switch uses it.
+    """
+
+    fleet: str
+    runner_id: str
+    runner_type: str
+    offer: Offer
+    price: MicroUSD
+    fund: str
+    hold: MicroUSD
+    image: str
+    disk_gib: int
+    user_data: str
+    lifetime_ms: DurationMs
+
+    @property
+    def name(self) -> str:
+        """The machine's and the GitHub runner's name."""
+        return f"{self.fleet}-{self.runner_id}"
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What adoption needs when the store has lost the record. Values are plain ASCII."""
+        return {
+            TAG_FLEET: self.fleet,
+            TAG_RUNNER: self.runner_id,
+            TAG_TYPE: self.runner_type,
+            TAG_FUND: self.fund,
+            TAG_HOLD: str(self.hold),
+            TAG_PRICE: str(self.price),
+            TAG_PURCHASE: self.offer.purchase.value,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One machine of ours as the provider sees it: not yet ended (a terminated machine is left out).
+
+    `orphans` are references of disks, NICs or addresses that outlived the machine and still cost.
+    """
+
+    runner_id: str
+    ref: str
+    region: str
+    zone: str
+    instance_type: str
+    launched_ms: UnixMs
+    tags: Mapping[str, str] = field(default_factory=dict)
+    orphans: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FundBalance:
+    """What the provider's own billing says of a credit grant."""
+
+    spent: MicroUSD
+    as_of_ms: UnixMs
+
+
+class ProviderError(Exception):
+    """A call failed. The subclass says what the core does next; the text says what an operator should know."""
+
+    trouble = Trouble.TRANSIENT
+
+
+class NoCapacity(ProviderError):
+    """The offer is sold out: cool the offer, take the next at once."""
+
+    trouble = Trouble.NO_CAPACITY
+
+
+class QuotaExceeded(ProviderError):
+    """A limit of the account: cool provider and region."""
+
+    trouble = Trouble.QUOTA
+
+
+class Refused(ProviderError):
+    """The request itself is bad (image, spec): cool the offer and alert."""
+
+    trouble = Trouble.REFUSED
+
+
+class Unauthorized(ProviderError):
+    """Credentials or permissions: cool the provider and alert."""
+
+    trouble = Trouble.UNAUTHORIZED
+
+
+class Transient(ProviderError):
+    """Throttling or a fault that was retried inside the adapter and certainly made no machine: back off."""
+
+    trouble = Trouble.TRANSIENT
+
+
+class OutcomeUnknown(ProviderError):
+    """Sent and not answered: there may be a machine. Never followed by a launch elsewhere."""
+
+
+class Provider(Protocol):
+    """Five verbs. Every method may raise a `ProviderError`; none blocks the event loop."""
+
+    async def offers(self) -> Sequence[Offer]:
+        """Everything this account sells that a runner type could use, with present list prices."""
+
+    async def launch(self, spec: LaunchSpec) -> Instance:
+        """Create the machine. Idempotent on `spec.runner_id` at `spec.offer`: a replay finds the first one."""
+
+    async def terminate(self, ref: str) -> None:
+        """Ask for its end, with disks, NICs and addresses. An absent machine is success."""
+
+    async def instances(self) -> Sequence[Instance]:
+        """All machines of this fleet that have not ended, all pages. An incomplete list raises instead."""
+
+    async def balance(self) -> FundBalance | None:
+        """Spend of the grant that pays this account, where its billing tells; else None."""
+
+    async def close(self) -> None:
+        """Release sockets and threads."""
+
+
+class Clock(Protocol):
+    """The part of `autoscaler.clock` that a provider may use."""
+
+    def now_ms(self) -> UnixMs: ...
+
+    async def sleep(self, ms: DurationMs) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderConfig:
+    """What a kind needs to build a provider: the account's part of the policy.
+
+    `needs` are the hardware needs of all runner types that may run here, by type name: for kinds that sell
+    whatever is asked for (`sim`, `kubernetes`).
+    """
+
+    name: str
+    fleet: str
+    regions: tuple[str, ...]
+    endpoint: str | None
+    settings: Any  # an instance of the kind's settings model
+    needs: Mapping[str, Hardware]
+
+
+class Kind(Protocol):
+    """What the entry point group `autoscaler.providers` names: one object a kind, cheap to import."""
+
+    name: str
+    settings: type[Any]  # a pydantic model that validates `settings:` of the policy
+    extra: str  # the extra that installs its SDK; empty when none is needed
+
+    def build(self, config: ProviderConfig, clock: Clock) -> Provider:
+        """Make the provider without I/O. A missing SDK raises `MissingSdk`."""
+
+    def catalogue(self, config: ProviderConfig) -> Sequence[Offer]:
+        """The offers that are known without I/O (bundled prices, hosts of the policy): for `policy explain`."""
+
+
+class MissingSdk(Exception):
+    """The kind's SDK is not installed; the text names the extra that brings it."""

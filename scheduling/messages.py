@@ -1,0 +1,444 @@
+"""Facts in, commands out: the Event and Command unions.
+
+An Event is a fact (webhook, effect result, callback, inventory) or a decision of `plan`; both enter the world
+through `evolve` only. A Command is what the records say must still be done; `autoscaler.effects` performs it and
+answers with an Event. `autoscaler.codec` turns each of these dataclasses into JSON and back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from scheduling.lifecycle import GoneReason, JobState
+from scheduling.model import (
+    DurationMs,
+    HoldPart,
+    LaunchTerms,
+    MicroUSD,
+    Offer,
+    Pool,
+    RunFacts,
+    UnixMs,
+    Verdict,
+)
+
+# ---- facts from GitHub -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobReported:
+    """A `workflow_job` delivery, a poll or a sweep said so. Empty strings and zeros mean: not stated.
+
+    `labels` as GitHub sent them (case and order included). `runner_name` is empty for a job cancelled while
+    queued. Times are GitHub's own; `at_ms` is when we received it.
+    """
+
+    at_ms: UnixMs
+    state: JobState
+    job_id: int
+    run_id: int
+    run_attempt: int
+    repository: str
+    labels: tuple[str, ...]
+    name: str = ""
+    workflow: str = ""
+    branch: str = ""
+    conclusion: str = ""
+    runner_name: str = ""
+    created_ms: UnixMs = 0
+    started_ms: UnixMs = 0
+    completed_ms: UnixMs = 0
+    delivery: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFactsLearned:
+    """Answer to `FetchRun`; `facts` None when GitHub no longer knows the run."""
+
+    at_ms: UnixMs
+    repository: str
+    run_id: int
+    facts: RunFacts | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobChecked:
+    """GitHub was asked about a job that nothing picks up, and says that it still waits."""
+
+    at_ms: UnixMs
+    job_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationSeen:
+    """GitHub lists our runner (by name). `online` False after a create is normal."""
+
+    at_ms: UnixMs
+    runner_id: str
+    registration_id: int
+    online: bool
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationAbsent:
+    """GitHub, asked by id, has no such registration."""
+
+    at_ms: UnixMs
+    runner_id: str
+
+
+# ---- results of effects ------------------------------------------------------------------------------------
+
+
+class Trouble(StrEnum):
+    """What went wrong with an effect, named for what the core does next (see `providers.base`)."""
+
+    NO_CAPACITY = "no_capacity"
+    QUOTA = "quota_exceeded"
+    REFUSED = "refused"
+    UNAUTHORIZED = "unauthorized"
+    TRANSIENT = "transient"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCreated:
+    at_ms: UnixMs
+    runner_id: str
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFailed:
+    """A definite error: this call made no machine. TRANSIENT means: try the same call again later."""
+
+    at_ms: UnixMs
+    runner_id: str
+    trouble: Trouble
+    detail: str
+    retry_after_ms: DurationMs = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CreateUnknown:
+    """Sent, no answer: there may be a machine."""
+
+    at_ms: UnixMs
+    runner_id: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class JitStored:
+    """GitHub made the registration and its config lies encrypted in the store for the machine."""
+
+    at_ms: UnixMs
+    runner_id: str
+    registration_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationDeleted:
+    """204 or 404 for our registration."""
+
+    at_ms: UnixMs
+    runner_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationBusy:
+    """422: GitHub says that a job runs on it."""
+
+    at_ms: UnixMs
+    runner_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopAccepted:
+    """The provider accepted (or had already done) the termination."""
+
+    at_ms: UnixMs
+    runner_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectFailed:
+    """JIT, DELETE or terminate failed for now; tried again after `retry_after_ms` (0: our own back-off)."""
+
+    at_ms: UnixMs
+    runner_id: str
+    trouble: Trouble
+    detail: str
+    retry_after_ms: DurationMs = 0
+
+
+# ---- callbacks and inventory -------------------------------------------------------------------------------
+
+
+class Stage(StrEnum):
+    """What a machine reports about itself. Never a reason to kill it or to settle its hold."""
+
+    BOOTED = "booted"
+    REGISTERED = "registered"
+    STARTED = "started"
+    FINISHED = "finished"
+    EXITED = "exited"
+    FAILED = "failed"
+    REFUSED = "refused"  # admission at job start refused the job
+
+
+@dataclass(frozen=True, slots=True)
+class StageReported:
+    at_ms: UnixMs
+    runner_id: str
+    stage: Stage
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSeen:
+    """A provider's inventory shows our machine and the record does not have its ref yet."""
+
+    at_ms: UnixMs
+    runner_id: str
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineAbsent:
+    """A complete inventory, begun at `at_ms`, did not show the machine."""
+
+    at_ms: UnixMs
+    runner_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineAdopted:
+    """A machine with our fleet's tags that the store does not know: it gets a record, never a kill."""
+
+    at_ms: UnixMs
+    runner_id: str
+    ref: str
+    runner_type: str
+    offer: Offer
+    price: MicroUSD
+    fund: str
+    hold: tuple[HoldPart, ...]
+    terms: LaunchTerms
+    launched_ms: UnixMs
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryTaken:
+    """All facts of one complete inventory of a provider were emitted; opens its gate after a takeover."""
+
+    at_ms: UnixMs
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffersListed:
+    """What a provider sells now. Replaces what was known of that provider."""
+
+    at_ms: UnixMs
+    provider: str
+    offers: tuple[Offer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipTaken:
+    """This replica leads now: no provider launches before its own inventory was adopted."""
+
+    at_ms: UnixMs
+    providers: tuple[str, ...]
+
+
+# ---- the operator ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchSet:
+    """`pause`/`resume` (target `fleet`) and `drain`/`undrain` (`provider:NAME`, `type:NAME`, `all`)."""
+
+    at_ms: UnixMs
+    target: str
+    on: bool
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FundSpentStated:
+    """What was spent of a fund outside our own settlements, for the period of `as_of_ms`."""
+
+    at_ms: UnixMs
+    fund: str
+    period: str
+    amount: MicroUSD
+    as_of_ms: UnixMs
+    source: str
+
+
+# ---- decisions ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobRouted:
+    """The job belongs to a pool, or `blocked` says why to none. `pool` None leaves the job without one."""
+
+    at_ms: UnixMs
+    job_key: str
+    pool: Pool | None
+    blocked: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerPlanned:
+    """Intent and hold of one launch. `pool` None: for the ready floor of the type."""
+
+    at_ms: UnixMs
+    runner_id: str
+    runner_type: str
+    pool: str
+    launched_for: str
+    offer: Offer
+    price: MicroUSD
+    fund: str
+    hold: tuple[HoldPart, ...]
+    terms: LaunchTerms
+    placement: tuple[Verdict, ...] = ()
+    probes: tuple[str, ...] = ()  # cooldown scopes that this launch probes
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerAssigned:
+    at_ms: UnixMs
+    runner_id: str
+    pool: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerReleased:
+    """Its pool does not need it: a ready machine (or one on its way) that any pool of the type may take."""
+
+    at_ms: UnixMs
+    runner_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSuspected:
+    """First confirmation that it is idle and surplus; `clear` takes it back."""
+
+    at_ms: UnixMs
+    runner_id: str
+    clear: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReapDecided:
+    at_ms: UnixMs
+    runner_id: str
+    reason: GoneReason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSettled:
+    """The machine is proven absent: `parts` are (fund, period, amount) that its lifetime cost."""
+
+    at_ms: UnixMs
+    runner_id: str
+    parts: tuple[tuple[str, str, MicroUSD], ...]
+    overrun: MicroUSD = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsForgotten:
+    """Finished records that nobody needs any more. Jobs leave a tombstone first, which goes later."""
+
+    at_ms: UnixMs
+    jobs: tuple[str, ...] = ()
+    tombstones: tuple[str, ...] = ()
+    runners: tuple[str, ...] = ()
+
+
+Event = (
+    JobReported
+    | RunFactsLearned
+    | JobChecked
+    | RegistrationSeen
+    | RegistrationAbsent
+    | MachineCreated
+    | CreateFailed
+    | CreateUnknown
+    | JitStored
+    | RegistrationDeleted
+    | RegistrationBusy
+    | StopAccepted
+    | EffectFailed
+    | StageReported
+    | MachineSeen
+    | MachineAbsent
+    | MachineAdopted
+    | InventoryTaken
+    | OffersListed
+    | LeadershipTaken
+    | SwitchSet
+    | FundSpentStated
+    | JobRouted
+    | RunnerPlanned
+    | RunnerAssigned
+    | RunnerReleased
+    | RunnerSuspected
+    | ReapDecided
+    | RunnerSettled
+    | RecordsForgotten
+)
+
+
+# ---- commands ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CreateMachine:
+    """Create (or create again with the same key) the machine of a planned runner."""
+
+    runner_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateJit:
+    """Make the registration and store its config for the machine."""
+
+    runner_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRegistration:
+    runner_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopMachine:
+    runner_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRun:
+    """Learn event, fork flag and ref of a run, where access or a rule needs them."""
+
+    repository: str
+    run_id: int
+
+
+Command = CreateMachine | CreateJit | DeleteRegistration | StopMachine | FetchRun
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """What the records say must still be done now, and when to look again (0: only after a new fact)."""
+
+    due: tuple[Command, ...] = ()
+    next_ms: UnixMs = 0
+    refusals: dict[str, str] = field(default_factory=dict)

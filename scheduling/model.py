@@ -1,0 +1,240 @@
+"""The records of the world, and what providers sell. Plain slotted dataclasses, encoded by `autoscaler.codec`.
+
+Units: `_ms` fields are Unix milliseconds (UTC) or milliseconds of duration, `MicroUSD` is 10^-6 US dollars,
+memory and disk are GiB x 1024 (MiB) and GiB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from scheduling.lifecycle import GoneReason, JobState, RunnerState
+
+MicroUSD = int
+UnixMs = int
+DurationMs = int
+
+HOUR_MS: DurationMs = 3_600_000
+
+
+class Purchase(StrEnum):
+    ON_DEMAND = "on_demand"
+    SPOT = "spot"
+    RESERVED = "reserved"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """GPUs of one machine; `model` is the vendor's own short name (`gfx942`, `a10g`, `t4`)."""
+
+    vendor: str
+    model: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a machine has, or (as a need) must have at least. Zero and empty mean: does not matter."""
+
+    os: str = "linux"
+    arch: str = "x64"
+    cpus: int = 0
+    memory_mib: int = 0
+    disk_gib: int = 0
+    gpu: Gpu | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Something a provider sells at one place.
+
+    `list_price` is micro-dollars an hour before the policy's `price`, None where the provider does not know it
+    (then it is refused until the policy states one). `elastic_disk`: the disk is chosen at launch, so the
+    hardware need for disk always holds. `count` bounds how many can run at once (slots, reservations).
+    """
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+    purchase: Purchase
+    list_price: MicroUSD | None
+    hardware: Hardware
+    family: str = ""
+    elastic_disk: bool = True
+    count: int | None = None
+
+    @property
+    def key(self) -> str:
+        """Scope of a capacity cooldown: `provider/zone/instance_type/purchase`."""
+        return f"{self.provider}/{self.zone}/{self.instance_type}/{self.purchase}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What `GET runs/{id}` says and the webhook does not carry."""
+
+    event: str
+    fork: bool
+    ref: str = ""
+
+
+@dataclass(slots=True)
+class Job:
+    """One GitHub `workflow_job`. `key` is `{job id}.{run attempt}`; labels are case-folded, sorted, unique."""
+
+    key: str
+    job_id: int
+    run_id: int
+    repository: str
+    labels: tuple[str, ...]
+    state: JobState
+    name: str = ""
+    workflow: str = ""
+    branch: str = ""
+    seen_ms: UnixMs = 0
+    queued_ms: UnixMs = 0
+    started_ms: UnixMs = 0
+    completed_ms: UnixMs = 0
+    conclusion: str = ""
+    runner_name: str = ""
+    runner: str = ""  # our runner id, where the name is ours
+    runner_type: str = ""
+    pool: str = ""  # pool key; empty while not routed
+    blocked: str = ""  # why it has no pool: unroutable, access, waiting for facts
+    facts: RunFacts | None = None
+    checked_ms: UnixMs = 0  # when GitHub was last asked whether it still waits
+
+
+@dataclass(frozen=True, slots=True)
+class HoldPart:
+    """Part of a hold: one fund pays the runner's price from `from_ms` (inclusive) to `until_ms` (exclusive).
+
+    A part never crosses the end of a fund or, for cash, of a month, so `amount` is counted in one period.
+    """
+
+    fund: str
+    from_ms: UnixMs
+    until_ms: UnixMs
+    amount: MicroUSD
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One offer in a placement: its rank terms, or the reason why it lost. Shown by `why` as it stands."""
+
+    offer: str
+    fund: str = ""
+    price: MicroUSD | None = None
+    score: MicroUSD | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTerms:
+    """Parameters frozen at the decision, so that a reload of the policy never changes a launch under way."""
+
+    policy_hash: str
+    labels: tuple[str, ...]
+    image: str
+    boot_timeout_ms: DurationMs
+    register_timeout_ms: DurationMs
+    idle_timeout_ms: DurationMs
+    ready_max_age_ms: DurationMs
+    max_lifetime_ms: DurationMs
+    disk_gib: int = 0
+
+
+@dataclass(slots=True)
+class Runner:
+    """One launch at one offer. `id` is `r` + 20 characters of [a-z0-9]; its GitHub name is `{fleet}-{id}`."""
+
+    id: str
+    runner_type: str
+    offer: Offer
+    price: MicroUSD  # an hour, after the policy's `price`
+    fund: str
+    hold: tuple[HoldPart, ...]
+    terms: LaunchTerms
+    state: RunnerState
+    planned_ms: UnixMs
+    pool: str = ""  # pool it is counted in; empty for a ready machine that belongs to no pool
+    target: str = ""  # registration target of its JIT: `repo:o/r`, `org:o` or `group:o/NAME`
+    launched_for: str = ""  # job key that the demand stood for
+    running: str = ""  # job key that GitHub gave it
+    ref: str = ""  # the provider's own id of the machine
+    registration_id: int = 0
+    unknown_ms: UnixMs = 0  # last create call without an answer
+    created_ms: UnixMs = 0
+    booted_ms: UnixMs = 0
+    assigned_ms: UnixMs = 0
+    jit_ms: UnixMs = 0
+    registered_ms: UnixMs = 0
+    started_ms: UnixMs = 0
+    ended_ms: UnixMs = 0
+    free_ms: UnixMs = 0  # since when a ready machine belongs to no pool
+    suspect_ms: UnixMs = 0  # first confirmation that it is idle and surplus
+    leaving_ms: UnixMs = 0
+    stop_ms: UnixMs = 0  # first terminate call that the provider accepted
+    absent_ms: UnixMs = 0  # first complete inventory without it
+    absences: int = 0
+    gone_ms: UnixMs = 0
+    reason: GoneReason | None = None
+    detail: str = ""  # last error, refusal or boot log line, in words
+    failures: int = 0  # failed attempts of the effect that is due
+    retry_ms: UnixMs = 0  # not before this time
+    cost: MicroUSD = 0
+    placement: tuple[Verdict, ...] = ()
+    adopted: bool = False
+
+
+@dataclass(slots=True)
+class Pool:
+    """Demand and supply of (runner type, registration target, providers that access rules allow)."""
+
+    key: str
+    runner_type: str
+    target: str
+    repository: str
+    providers: frozenset[str] | None = None  # None: all
+
+
+@dataclass(slots=True)
+class Cooldown:
+    """A scope we have stopped asking for. `probe` names the one runner let through after `until_ms`."""
+
+    scope: str  # `offer:KEY`, `region:PROVIDER/REGION`, `provider:NAME`, `image:NAME`
+    until_ms: UnixMs
+    why: str
+    failures: int = 1
+    probe: str = ""
+
+
+@dataclass(slots=True)
+class FundAccount:
+    """What the ledger knows about one fund. Amounts by period: `""` for credit, `YYYY-MM` for cash."""
+
+    name: str
+    known: bool = False  # closed until its spend is known
+    spent_before: dict[str, MicroUSD] = field(default_factory=dict)  # stated from outside
+    spent_as_of_ms: UnixMs = 0
+    settled: dict[str, MicroUSD] = field(default_factory=dict)
+    held: dict[str, MicroUSD] = field(default_factory=dict)
+    settled_by_day: dict[str, MicroUSD] = field(default_factory=dict)
+    overrun: MicroUSD = 0
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counts since the fleet began; survive restarts with the records."""
+
+    launched: int = 0
+    failed_launches: int = 0
+    reaped_unused: int = 0
+    completed: int = 0
+    cancelled: int = 0
+    cost_by_provider: dict[str, MicroUSD] = field(default_factory=dict)
+    boot: MicroUSD = 0
+    idle: MicroUSD = 0
+    list_price: MicroUSD = 0
