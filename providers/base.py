@@ -22,8 +22,9 @@ TAG_PURCHASE = "autoscaler-purchase"
 class LaunchSpec:
     """Everything one launch needs, frozen at the decision: every replay of it is byte-identical.
 
-    `user_data` is the whole text for the machine (cloud-init for Linux). `lifetime_ms` is the longest that the
-    machine may exist: the provider's or the machine's own dead-man switch uses it.
+    `boot` is the JSON that the machine reads (who it is, where to call, its token, lifetimes, access); the adapter
+    wraps it in its bootstrap as data, never interpolated. It holds the callback token: never log or tag it.
+    `lifetime_ms` is the longest that the machine may exist: the provider's or the machine's own dead-man switch.
     """
 
     fleet: str
@@ -35,7 +36,7 @@ class LaunchSpec:
     hold: MicroUSD
     image: str
     disk_gib: int
-    user_data: str
+    boot: str = field(repr=False)
     lifetime_ms: DurationMs
 
     @property
