@@ -90,59 +90,60 @@ RUNNER_MOVES: dict[tuple[RunnerState, RunnerFact], RunnerState] = {
     (_S.PLANNED, _F.CREATED): _S.STARTING,
     (_S.PLANNED, _F.CREATE_REFUSED): _S.GONE,
     (_S.PLANNED, _F.CREATE_UNKNOWN): _S.UNKNOWN,
-    (_S.PLANNED, _F.BOOTED): _S.READY,
-    (_S.PLANNED, _F.REAP): _S.STOPPING,
-    (_S.PLANNED, _F.ABSENT): _S.STOPPING,
     (_S.UNKNOWN, _F.CREATED): _S.STARTING,
-    (_S.UNKNOWN, _F.BOOTED): _S.READY,
-    (_S.UNKNOWN, _F.REAP): _S.STOPPING,
     (_S.UNKNOWN, _F.ABSENT): _S.STOPPING,
-    (_S.STARTING, _F.BOOTED): _S.READY,
-    (_S.STARTING, _F.REAP): _S.STOPPING,
     (_S.STARTING, _F.ABSENT): _S.STOPPING,
     (_S.READY, _F.ASSIGNED): _S.REGISTERING,
-    (_S.READY, _F.RELEASED): _S.READY,
-    (_S.READY, _F.REAP): _S.STOPPING,
     (_S.READY, _F.ABSENT): _S.STOPPING,
     (_S.REGISTERING, _F.JIT_CREATED): _S.REGISTERING,
-    (_S.REGISTERING, _F.REGISTERED): _S.IDLE,
     (_S.REGISTERING, _F.JIT_LOST): _S.LEAVING,
-    (_S.REGISTERING, _F.JOB_STARTED): _S.BUSY,
-    (_S.REGISTERING, _F.JOB_ENDED): _S.LEAVING,
-    (_S.REGISTERING, _F.REAP): _S.LEAVING,
-    (_S.REGISTERING, _F.ABSENT): _S.LEAVING,
-    (_S.IDLE, _F.JOB_STARTED): _S.BUSY,
-    (_S.IDLE, _F.JOB_ENDED): _S.LEAVING,
-    (_S.IDLE, _F.REAP): _S.LEAVING,
-    (_S.IDLE, _F.ABSENT): _S.LEAVING,
-    (_S.BUSY, _F.JOB_ENDED): _S.LEAVING,
-    (_S.BUSY, _F.REAP): _S.LEAVING,
-    (_S.BUSY, _F.ABSENT): _S.LEAVING,
+    (_S.REGISTERING, _F.REGISTERED): _S.IDLE,
+    (_S.IDLE, _F.JIT_LOST): _S.LEAVING,
     (_S.LEAVING, _F.STILL_BUSY): _S.BUSY,
     (_S.LEAVING, _F.JOB_STARTED): _S.BUSY,
     (_S.LEAVING, _F.DEREGISTERED): _S.STOPPING,
+    (_S.STOPPING, _F.JOB_STARTED): _S.BUSY,
     (_S.STOPPING, _F.SETTLED): _S.GONE,
+    # a machine that is on its way can be kept for another pool, and can be given up
+    **{(state, _F.ASSIGNED): state for state in (_S.PLANNED, _S.UNKNOWN, _S.STARTING)},
+    **{(state, _F.RELEASED): state for state in (_S.PLANNED, _S.UNKNOWN, _S.STARTING, _S.READY)},
+    **{(state, _F.REAP): _S.STOPPING for state in (_S.PLANNED, _S.UNKNOWN, _S.STARTING, _S.READY)},
+    **{(state, _F.BOOTED): _S.READY for state in (_S.PLANNED, _S.UNKNOWN, _S.STARTING)},
+    # news of a later stage may come first, and an adopted machine may be anywhere in its life
+    **{(state, _F.REGISTERED): _S.IDLE for state in (_S.PLANNED, _S.UNKNOWN, _S.STARTING, _S.READY)},
+    **{
+        (state, _F.JOB_STARTED): _S.BUSY
+        for state in (_S.PLANNED, _S.UNKNOWN, _S.STARTING, _S.READY, _S.REGISTERING, _S.IDLE)
+    },
+    **{
+        (state, _F.JOB_ENDED): _S.LEAVING
+        for state in (_S.PLANNED, _S.UNKNOWN, _S.STARTING, _S.READY, _S.REGISTERING, _S.IDLE, _S.BUSY)
+    },
+    **{(state, _F.REAP): _S.LEAVING for state in (_S.REGISTERING, _S.IDLE, _S.BUSY)},
+    **{(state, _F.ABSENT): _S.LEAVING for state in (_S.REGISTERING, _S.IDLE, _S.BUSY)},
 }
 
+_LATE_CREATE = {_F.CREATED, _F.CREATE_REFUSED, _F.CREATE_UNKNOWN}
+_LATE_JIT = {_F.JIT_CREATED, _F.JIT_LOST, _F.STILL_BUSY, _F.DEREGISTERED}
+_DECISIONS = {_F.ASSIGNED, _F.RELEASED, _F.SETTLED}
+
 RUNNER_IGNORED: dict[RunnerState, frozenset[RunnerFact]] = {
-    _S.PLANNED: frozenset({_F.DEREGISTERED}),
-    _S.UNKNOWN: frozenset({_F.CREATE_REFUSED, _F.CREATE_UNKNOWN, _F.DEREGISTERED}),
-    _S.STARTING: frozenset({_F.CREATED, _F.CREATE_REFUSED, _F.CREATE_UNKNOWN, _F.DEREGISTERED}),
-    _S.READY: frozenset(
-        {_F.CREATED, _F.CREATE_REFUSED, _F.CREATE_UNKNOWN, _F.BOOTED, _F.DEREGISTERED, _F.REGISTERED}
+    # before its create call is answered no inventory can prove anything: the call may still be on its way
+    _S.PLANNED: frozenset({_F.ABSENT} | _LATE_JIT),
+    # a definite error on a retry does not void an earlier call whose outcome is unknown
+    _S.UNKNOWN: frozenset({_F.CREATE_REFUSED, _F.CREATE_UNKNOWN} | _LATE_JIT),
+    _S.STARTING: frozenset(_LATE_CREATE | _LATE_JIT),
+    _S.READY: frozenset(_LATE_CREATE | _LATE_JIT | {_F.BOOTED}),
+    _S.REGISTERING: frozenset(_LATE_CREATE | {_F.BOOTED, _F.STILL_BUSY, _F.DEREGISTERED}),
+    _S.IDLE: frozenset(_LATE_CREATE | {_F.BOOTED, _F.JIT_CREATED, _F.REGISTERED, _F.STILL_BUSY, _F.DEREGISTERED}),
+    _S.BUSY: frozenset(_LATE_CREATE | _LATE_JIT | {_F.BOOTED, _F.REGISTERED, _F.JOB_STARTED}),
+    _S.LEAVING: frozenset(
+        _LATE_CREATE | {_F.BOOTED, _F.JIT_CREATED, _F.JIT_LOST, _F.REGISTERED, _F.JOB_ENDED, _F.REAP, _F.ABSENT}
     ),
-    _S.REGISTERING: frozenset({_F.CREATED, _F.CREATE_REFUSED, _F.CREATE_UNKNOWN, _F.BOOTED, _F.RELEASED}),
-    _S.IDLE: frozenset(
-        {_F.CREATED, _F.CREATE_REFUSED, _F.CREATE_UNKNOWN, _F.BOOTED, _F.JIT_CREATED, _F.JIT_LOST}
-        | {_F.REGISTERED, _F.STILL_BUSY}
+    _S.STOPPING: frozenset(
+        _LATE_CREATE | _LATE_JIT | {_F.BOOTED, _F.REGISTERED, _F.JOB_ENDED, _F.REAP, _F.ABSENT}
     ),
-    _S.BUSY: frozenset(
-        {_F.CREATED, _F.CREATE_REFUSED, _F.CREATE_UNKNOWN, _F.BOOTED, _F.JIT_CREATED, _F.JIT_LOST}
-        | {_F.REGISTERED, _F.JOB_STARTED, _F.STILL_BUSY, _F.DEREGISTERED}
-    ),
-    _S.LEAVING: frozenset(set(_F) - {_F.STILL_BUSY, _F.JOB_STARTED, _F.DEREGISTERED, _F.ASSIGNED, _F.SETTLED}),
-    _S.STOPPING: frozenset(set(_F) - {_F.SETTLED, _F.ASSIGNED, _F.RELEASED}),
-    _S.GONE: frozenset(set(_F) - {_F.ASSIGNED, _F.RELEASED}),
+    _S.GONE: frozenset(set(_F) - _DECISIONS),
 }
 
 SUPPLY: frozenset[RunnerState] = frozenset(

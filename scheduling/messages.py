@@ -231,10 +231,11 @@ class MachineAdopted:
 
 @dataclass(frozen=True, slots=True)
 class InventoryTaken:
-    """All facts of one complete inventory of a provider were emitted; opens its gate after a takeover."""
+    """All facts of one complete inventory were emitted; opens the provider's gate in the leader's epoch."""
 
     at_ms: UnixMs
     provider: str
+    epoch: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +249,23 @@ class OffersListed:
 
 @dataclass(frozen=True, slots=True)
 class LeadershipTaken:
-    """This replica leads now: no provider launches before its own inventory was adopted."""
+    """This replica leads now: no provider launches before its own inventory was adopted.
+
+    `epoch` is random text from outside: runner ids are derived from it, so that no two leaders and no two lives of
+    a store can make the same one.
+    """
 
     at_ms: UnixMs
     providers: tuple[str, ...]
+    epoch: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyActivated:
+    """This policy version rules from now on: every queued job is routed anew."""
+
+    at_ms: UnixMs
+    hash: str
 
 
 # ---- the operator ------------------------------------------------------------------------------------------
@@ -284,12 +298,13 @@ class FundSpentStated:
 
 @dataclass(frozen=True, slots=True)
 class JobRouted:
-    """The job belongs to a pool, or `blocked` says why to none. `pool` None leaves the job without one."""
+    """The job belongs to a pool, or `blocked` says why to none (then routing is tried again at `again_ms`)."""
 
     at_ms: UnixMs
     job_key: str
     pool: Pool | None
     blocked: str = ""
+    again_ms: UnixMs = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +327,8 @@ class RunnerPlanned:
 
 @dataclass(frozen=True, slots=True)
 class RunnerAssigned:
+    """A free machine joins the pool; a booted one registers for it now."""
+
     at_ms: UnixMs
     runner_id: str
     pool: str
@@ -350,7 +367,8 @@ class RunnerSettled:
     at_ms: UnixMs
     runner_id: str
     parts: tuple[tuple[str, str, MicroUSD], ...]
-    overrun: MicroUSD = 0
+    cost: MicroUSD
+    overruns: tuple[tuple[str, MicroUSD], ...] = ()  # (fund, excess over its limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +402,7 @@ Event = (
     | InventoryTaken
     | OffersListed
     | LeadershipTaken
+    | PolicyActivated
     | SwitchSet
     | FundSpentStated
     | JobRouted

@@ -111,10 +111,12 @@ class Job:
 class HoldPart:
     """Part of a hold: one fund pays the runner's price from `from_ms` (inclusive) to `until_ms` (exclusive).
 
-    A part never crosses the end of a fund or, for cash, of a month, so `amount` is counted in one period.
+    A part never crosses the end of a fund or, for cash, of a month, so `amount` is counted in one `period`:
+    empty for credit, `YYYY-MM` for cash.
     """
 
     fund: str
+    period: str
     from_ms: UnixMs
     until_ms: UnixMs
     amount: MicroUSD
@@ -136,6 +138,7 @@ class LaunchTerms:
     """Parameters frozen at the decision, so that a reload of the policy never changes a launch under way."""
 
     policy_hash: str
+    access: str  # JSON of the type's access rules, for admission at job start
     labels: tuple[str, ...]
     image: str
     boot_timeout_ms: DurationMs
