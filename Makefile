@@ -1,0 +1,54 @@
+# Needs Python 3.11 or newer, make and a package index; everything is installed into .venv, once. Set-up talks on
+# stderr and recipes are silent, so that `make demo ARGS="--exit --json"` leaves one document on stdout.
+
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
+    $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
+PIP = .venv/bin/python -m pip --quiet --disable-pip-version-check
+UV_LOCK = pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-annotate \
+    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+.SILENT:
+.PHONY: help demo test check diagrams lock clean
+
+help:  ## say what can be made
+	awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "make %-10s%s\n", $$1, $$2 }' Makefile
+
+demo: .venv/run  ## run the whole path on this machine: ARGS="--jobs 200 --exit --json"
+	.venv/bin/autoscaler demo $(ARGS)
+
+test: .venv/dev  ## pass every test that needs no root: ARGS="-k name"
+	.venv/bin/python -m pytest $(ARGS)
+
+check: .venv/dev  ## linters, types and the layering of the rooms
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+diagrams: .venv/dev  ## write the generated parts of ARCHITECTURE.md again
+	.venv/bin/python -m tests.repository.diagrams
+
+lock:  ## pin the dependencies again: ARGS=--upgrade takes newer releases
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	$(PYTHON) -m venv "$$dir" >&2 && "$$dir/bin/python" -m pip --quiet --disable-pip-version-check install uv >&2 && \
+	"$$dir/bin/uv" $(UV_LOCK) $(ARGS) --extra aws --group build pyproject.toml -o requirements.lock >&2 && \
+	"$$dir/bin/uv" $(UV_LOCK) $(ARGS) --extra dev --group build pyproject.toml -c requirements.lock \
+	    -o requirements-dev.lock >&2
+
+clean:  ## remove .venv and everything built or cached; data directories stay
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What a user gets, and on top of it what a contributor needs. The locks are complete, hence --no-deps.
+.venv/run: requirements.lock pyproject.toml
+	test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer found; name one with PYTHON=..." >&2; exit 1; }
+	echo "make: installing into .venv (under a minute, once)" >&2
+	$(PYTHON) -m venv .venv >&2
+	$(PIP) install --no-deps --require-hashes -r requirements.lock >&2
+	$(PIP) install --no-deps --no-build-isolation --editable . >&2
+	touch $@
+
+.venv/dev: .venv/run requirements-dev.lock
+	echo "make: installing the linters and test tools into .venv" >&2
+	$(PIP) install --no-deps --require-hashes -r requirements-dev.lock >&2
+	touch $@
