@@ -7,7 +7,7 @@ answers with an Event. `autoscaler.codec` turns each of these dataclasses into J
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from scheduling.lifecycle import GoneReason, JobState
@@ -460,4 +460,3 @@ class Commands:
 
     due: tuple[Command, ...] = ()
     next_ms: UnixMs = 0
-    refusals: dict[str, str] = field(default_factory=dict)

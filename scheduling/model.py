@@ -240,4 +240,4 @@ class Totals:
     cost_by_provider: dict[str, MicroUSD] = field(default_factory=dict)
     boot: MicroUSD = 0
     idle: MicroUSD = 0
-    list_price: MicroUSD = 0
+    policy_hash: str = ""  # of the version that routed the queued jobs

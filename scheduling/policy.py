@@ -223,3 +223,4 @@ class Policy:
     placement: Placement = Placement()
     fair_share: FairShare = FairShare()
     on_deadline: OnDeadline | None = None
+    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # derived: the matcher

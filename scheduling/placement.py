@@ -1,0 +1,324 @@
+"""Which offer, and whose money. Ranks are kept a minute; what changes with each launch is checked at the choice.
+
+Order: preferred by a rule, then free (price 0), then credit that would expire unused (soonest first), then other
+credit, then cash; inside each by score in micro-dollars a job; avoided by a rule last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduling import ledger
+from scheduling.cooling import closed, offer_scopes, probing
+from scheduling.matching import Taste, fits, selected
+from scheduling.model import HOUR_MS, HoldPart, MicroUSD, Offer, Purchase, UnixMs, Verdict
+from scheduling.policy import Fund, Policy, ProviderPolicy, RunnerType, matches
+from scheduling.windows import is_open
+from scheduling.world import PAUSED, World
+
+RANK_LIFE_MS = 60_000
+"""How long a rank is kept; dates of funds and forecasts move slowly."""
+
+# priors, until durations, boots and interruptions are learned
+EXPECTED_JOB_MS = 15 * 60_000
+EXPECTED_BOOT_MS = 60_000
+EXPECTED_IDLE_MS = 30_000
+SPOT_RISK_PERCENT_PER_HOUR = 5
+
+SHOWN = 24
+"""Verdicts kept with a placement: enough for one screen of `why`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One offer with one payer, in rank order. `fund` None: it costs nothing."""
+
+    offer: Offer
+    price: MicroUSD
+    fund: Fund | None
+    payers: tuple[Fund, ...]  # every eligible fund of this offer, in order: who may take over after `fund`
+    score: MicroUSD
+    order: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """All offers for one kind of demand: the eligible in order, and the rest with the reason why not."""
+
+    candidates: tuple[Candidate, ...]
+    refused: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The offer and fund for one launch; `verdicts` say why the others lost."""
+
+    candidate: Candidate
+    hold: tuple[HoldPart, ...]
+    probes: tuple[str, ...]
+    image: str
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a launch is for. `repository` empty: the ready floor, which no cash pays for."""
+
+    rtype: RunnerType
+    repository: str
+    providers: frozenset[str] | None
+    taste: Taste
+
+
+def rank(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Ranking:
+    """Every offer of every provider for this wish. Kept for `RANK_LIFE_MS` and until offers or policy change."""
+    key = (policy.hash, wish.rtype.name, wish.repository, wish.providers, wish.taste)
+    kept = world.cache.get(key)
+    if kept is not None and now_ms < kept[0]:
+        found: Ranking = kept[1]
+        return found
+    candidates: list[Candidate] = []
+    refused: list[Verdict] = []
+    for name, provider in policy.providers.items():
+        if wish.providers is not None and name not in wish.providers:
+            refused.append(Verdict(name, refusal="a rule excludes it"))
+            continue
+        for offer in world.offers.get(name, ()):
+            if selected(wish.rtype, offer):
+                _consider(world, policy, wish, provider, offer, now_ms, candidates, refused)
+    candidates.sort(key=lambda candidate: candidate.order)
+    ranking = Ranking(tuple(candidates), tuple(refused))
+    world.cache[key] = (now_ms + RANK_LIFE_MS, ranking)
+    return ranking
+
+
+def _consider(
+    world: World,
+    policy: Policy,
+    wish: Wish,
+    provider: ProviderPolicy,
+    offer: Offer,
+    now_ms: UnixMs,
+    candidates: list[Candidate],
+    refused: list[Verdict],
+) -> None:
+    price = provider.price.of(offer.list_price)
+    refusal = _ineligible(policy, wish.rtype, provider, offer, price)
+    if refusal or price is None:
+        refused.append(Verdict(offer.key, price=price, refusal=refusal))
+        return
+    score = _score(policy, wish, offer, price)
+    if price == 0:
+        candidates.append(Candidate(offer, 0, None, (), score, _order(wish, offer, None, False, score)))
+        return
+    funds = [fund for fund in policy.funds.values() if pays(fund, wish, offer)]
+    open_funds = [fund for fund in funds if ledger.open_at(fund, now_ms)]
+    if not open_funds:
+        why = (
+            "no fund pays for it"
+            if not funds
+            else f"outside the dates of {', '.join(fund.name for fund in funds)}"
+        )
+        refused.append(Verdict(offer.key, price=price, refusal=why))
+        return
+    expiring = {fund.name: expires_unused(world, fund, now_ms) for fund in open_funds}
+    payers = sorted(open_funds, key=lambda fund: _payer_order(fund, expiring[fund.name]))
+    for fund in payers:
+        order = _order(wish, offer, fund, expiring[fund.name], score)
+        candidates.append(Candidate(offer, price, fund, tuple(payers), score, order))
+
+
+def _ineligible(
+    policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer: Offer, price: MicroUSD | None
+) -> str:
+    """Why this offer can never serve the type as the policy stands; empty when it can."""
+    if provider.regions and offer.region not in provider.regions:
+        return f"region {offer.region} is not in the policy"
+    if misfit := fits(rtype.hardware, offer.hardware, offer.elastic_disk):
+        return misfit
+    if price is None:
+        return "its price is unknown: state `price` at the provider"
+    if rtype.max_price is not None and price > rtype.max_price:
+        return f"costs {usd(price)}/h, over max_price {usd(rtype.max_price)}/h"
+    if image_of(policy, rtype, provider, offer) is None:
+        return f"image {rtype.image} is not in {offer.region}"
+    return ""
+
+
+def image_of(policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer: Offer) -> str | None:
+    """The provider's image reference; empty when the type names none, None when it has none here."""
+    if not rtype.image:
+        return ""
+    return policy.images[rtype.image].reference(provider.name, provider.kind, offer.region)
+
+
+def pays(fund: Fund, wish: Wish, offer: Offer) -> bool:
+    """Whether the fund may pay for this offer and repository, dates and money aside."""
+    if fund.pays is not None and offer.provider not in fund.pays:
+        return False
+    if fund.purchase and offer.purchase not in fund.purchase:
+        return False
+    if fund.regions and not matches(fund.regions, offer.region):
+        return False
+    if fund.families and not matches(fund.families, offer.family):
+        return False
+    if not fund.repositories:
+        return bool(wish.repository) or not fund.cash
+    if wish.repository:
+        return matches(fund.repositories, wish.repository)
+    return not fund.cash and set(wish.rtype.access.repositories) <= set(fund.repositories)
+
+
+def expires_unused(world: World, fund: Fund, now_ms: UnixMs) -> bool:
+    """Whether credit is forecast to be left at its end, at the rate of the last week that was booked."""
+    if fund.cash or fund.until_ms is None:
+        return False
+    account = world.funds.get(fund.name)
+    if account is None or not account.known:
+        return False
+    days = sorted(account.settled_by_day)[-7:]
+    spent = sum(account.settled_by_day[name] for name in days)
+    forecast = spent * (fund.until_ms - now_ms) // (max(1, len(days)) * ledger.DAY_MS)
+    return forecast < fund.limit - ledger.used(account, "")
+
+
+def _score(policy: Policy, wish: Wish, offer: Offer, price: MicroUSD) -> MicroUSD:
+    """Expected micro-dollars a job: machine time, waiting for the boot, and the risk of losing a spot machine."""
+    waiting_hour = policy.placement.waiting_hour if wish.taste.waiting_hour is None else wish.taste.waiting_hour
+    cost = price * (EXPECTED_JOB_MS + EXPECTED_BOOT_MS + EXPECTED_IDLE_MS) // HOUR_MS
+    cost += waiting_hour * EXPECTED_BOOT_MS // HOUR_MS
+    if offer.purchase is Purchase.SPOT:
+        lost = policy.placement.restart_cost + price * EXPECTED_JOB_MS // HOUR_MS
+        cost += lost * SPOT_RISK_PERCENT_PER_HOUR * EXPECTED_JOB_MS // HOUR_MS // 100
+    return cost
+
+
+def _payer_order(fund: Fund, expiring: bool) -> tuple[int, int, str]:
+    """Credit that would expire first, then other credit, then cash."""
+    tier = 3 if fund.cash else 1 if expiring else 2
+    return tier, (fund.until_ms or 0) if expiring else 0, fund.name
+
+
+def _order(wish: Wish, offer: Offer, fund: Fund | None, expiring: bool, score: MicroUSD) -> tuple[object, ...]:
+    tier, until_ms, name = (0, 0, "") if fund is None else _payer_order(fund, expiring)
+    avoided, preferred = offer.provider in wish.taste.avoid, offer.provider in wish.taste.prefer
+    return (avoided, not preferred, tier, until_ms, score, offer.key, name)
+
+
+def choose(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Choice | tuple[Verdict, ...]:
+    """The first candidate that is open, under its caps and covered by a fund; or all refusals."""
+    ranking = rank(world, policy, wish, now_ms)
+    verdicts: list[Verdict] = []
+    shut: dict[str, str] = {}
+    for index, candidate in enumerate(ranking.candidates):
+        offer, fund = candidate.offer, candidate.fund
+        if offer.key not in shut:
+            shut[offer.key] = shut_reason(world, policy, wish.rtype, offer, now_ms)
+        name = fund.name if fund else ""
+        refusal = shut[offer.key]
+        hold: tuple[HoldPart, ...] | str = refusal or cover(world, wish.rtype, candidate, now_ms)
+        if isinstance(hold, str):
+            verdicts.append(Verdict(offer.key, name, candidate.price, candidate.score, hold))
+            continue
+        verdicts.append(Verdict(offer.key, name, candidate.price, candidate.score))
+        rest = ranking.candidates[index + 1 : index + 1 + max(0, SHOWN - len(verdicts))]
+        verdicts += [Verdict(c.offer.key, c.fund.name if c.fund else "", c.price, c.score) for c in rest]
+        image = image_of(policy, wish.rtype, policy.providers[offer.provider], offer) or ""
+        probes = probing(world, (*offer_scopes(offer), _image_scope(image, offer)), now_ms)
+        return Choice(candidate, hold, probes, image, tuple(verdicts[-SHOWN:]))
+    return (*verdicts, *ranking.refused)
+
+
+def _image_scope(image: str, offer: Offer) -> str:
+    return f"image:{image or offer.provider}"
+
+
+def shut_reason(world: World, policy: Policy, rtype: RunnerType, offer: Offer, now_ms: UnixMs) -> str:
+    """Why no launch goes to this offer at the moment; empty when one may."""
+    provider = policy.providers[offer.provider]
+    switches = world.switches
+    if PAUSED in switches:
+        return "paused by an operator"
+    if "all" in switches or f"provider:{offer.provider}" in switches or f"type:{rtype.name}" in switches:
+        return "drained by an operator"
+    if gate := world.gates.get(offer.provider):
+        return gate
+    if not is_open(provider.available, now_ms):
+        return f"outside {provider.available.text if provider.available else ''}"
+    if provider.max_runners is not None and world.live_count(f"provider:{offer.provider}") >= provider.max_runners:
+        return f"{offer.provider} runs its max_runners {provider.max_runners}"
+    if offer.count is not None and world.live_count(f"offer:{offer.key}") >= offer.count:
+        return f"all {offer.count} of it are in use"
+    image = image_of(policy, rtype, provider, offer) or ""
+    for scope in (*offer_scopes(offer), _image_scope(image, offer)):
+        if why := closed(world, scope, now_ms):
+            return why
+    return ""
+
+
+def cover(world: World, rtype: RunnerType, candidate: Candidate, now_ms: UnixMs) -> tuple[HoldPart, ...] | str:
+    """The parts of a hold over the longest life of the runner, or why the money does not reach.
+
+    What falls after a fund's end is held in the next eligible fund, what falls after a month's end in the next
+    month of a cash fund.
+    """
+    fund = candidate.fund
+    if fund is None:
+        return ()
+    start, end = now_ms, now_ms + ledger.longest_life_ms(rtype)
+    parts: list[HoldPart] = []
+    while start < end:
+        stop = min(end, fund.until_ms or end, ledger.next_month_ms(start) if fund.cash else end)
+        amount = ledger.price_of(candidate.price, stop - start)
+        left = ledger.available(fund, world.funds.get(fund.name), start)
+        if left < amount:
+            return _short(world, fund, left, amount)
+        parts.append(HoldPart(fund.name, ledger.period(fund, start), start, stop, amount))
+        start = stop
+        if start < end and fund.until_ms is not None and start >= fund.until_ms:
+            heir = _heir(world, candidate, fund, start)
+            if heir is None:
+                return f"outlives fund {fund.name}, and no other fund could pay the rest"
+            fund = heir
+    return tuple(parts)
+
+
+def _heir(world: World, candidate: Candidate, ended: Fund, at_ms: UnixMs) -> Fund | None:
+    """The next payer that is open when `ended` ends and has money."""
+    for fund in candidate.payers:
+        if fund is ended or not ledger.open_at(fund, at_ms):
+            continue
+        if ledger.available(fund, world.funds.get(fund.name), at_ms) > 0:
+            return fund
+    return None
+
+
+def _short(world: World, fund: Fund, left: MicroUSD, amount: MicroUSD) -> str:
+    account = world.funds.get(fund.name)
+    if account is None or not account.known:
+        return (
+            f"fund {fund.name} is closed until its spend is known: `autoscaler funds set {fund.name} --spent ...`"
+        )
+    return f"fund {fund.name} has {usd(max(0, left))} left, a hold needs {usd(amount)}"
+
+
+def usd(amount: MicroUSD) -> str:
+    """`$0.34`, with as many places as a small price needs."""
+    text = f"{amount / 1_000_000:,.4f}".rstrip("0")
+    whole, _, places = text.partition(".")
+    return f"${whole}.{places:0<2}"
+
+
+def explain(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Sequence[Verdict]:
+    """Every offer in rank order with its terms or its refusal as things stand, for `why` and `policy explain`."""
+    ranking = rank(world, policy, wish, now_ms)
+    verdicts = []
+    for candidate in ranking.candidates:
+        refusal = shut_reason(world, policy, wish.rtype, candidate.offer, now_ms)
+        if not refusal:
+            hold = cover(world, wish.rtype, candidate, now_ms)
+            refusal = hold if isinstance(hold, str) else ""
+        name = candidate.fund.name if candidate.fund else ""
+        verdicts.append(Verdict(candidate.offer.key, name, candidate.price, candidate.score, refusal))
+    return (*verdicts, *ranking.refused)

@@ -1,0 +1,81 @@
+"""When a runner must be looked at again, and whether it shall go. Busy machines leave by themselves.
+
+The daemon never stops a machine whose job runs, except past `max_lifetime` or at an operator's word.
+"""
+
+from __future__ import annotations
+
+from scheduling.lifecycle import GoneReason, RunnerState
+from scheduling.model import DurationMs, Runner, UnixMs
+
+CONFIRM_GAP_MS: DurationMs = 90_000
+"""Between the two looks that must both find a runner idle and surplus; GitHub's `busy` lags by a minute."""
+
+BOOT_CONFIRM_MS: DurationMs = 15_000
+"""Between the two looks that must both find a machine silent past its boot timeout."""
+
+SETTLING_MS: DurationMs = 120_000
+"""After an unanswered create call, before an inventory counts as proof of absence."""
+
+CONSISTENCY_MS: DurationMs = 60_000
+"""After a confirmed create, before a list without the machine counts: clouds' reads lag."""
+
+ABSENCE_GAP_MS: DurationMs = 10_000
+"""Between two inventories that both miss a machine."""
+
+JIT_LIFE_MS: DurationMs = 120_000
+"""How long a stored JIT config waits for its machine."""
+
+_BOOTING = frozenset({RunnerState.PLANNED, RunnerState.UNKNOWN, RunnerState.STARTING})
+
+
+def deadline(runner: Runner) -> UnixMs:
+    """When plan must judge this runner, if nothing else happens to it. 0: never."""
+    terms = runner.terms
+    match runner.state:
+        case RunnerState.PLANNED | RunnerState.UNKNOWN | RunnerState.STARTING:
+            if runner.suspect_ms:
+                return runner.suspect_ms + BOOT_CONFIRM_MS
+            return runner.planned_ms + terms.boot_timeout_ms
+        case RunnerState.READY:
+            age = runner.booted_ms + terms.ready_max_age_ms
+            return min(age, runner.free_ms + terms.idle_timeout_ms) if runner.free_ms else age
+        case RunnerState.REGISTERING:
+            if runner.jit_ms:
+                return runner.jit_ms + terms.register_timeout_ms
+            return runner.booted_ms + terms.ready_max_age_ms
+        case RunnerState.IDLE:
+            if runner.suspect_ms:
+                return runner.suspect_ms + CONFIRM_GAP_MS
+            return runner.registered_ms + terms.idle_timeout_ms
+        case RunnerState.BUSY:
+            return (runner.jit_ms or runner.started_ms) + terms.max_lifetime_ms
+    return 0
+
+
+def timed_out(runner: Runner, now_ms: UnixMs) -> GoneReason | None:
+    """The reason why this runner must go whatever the demand, or None."""
+    terms = runner.terms
+    if runner.state in _BOOTING and now_ms >= deadline(runner):
+        return GoneReason.BOOT_TIMEOUT
+    if runner.state is RunnerState.REGISTERING and runner.jit_ms:
+        return GoneReason.REGISTER_TIMEOUT if now_ms >= runner.jit_ms + terms.register_timeout_ms else None
+    if runner.state in (RunnerState.READY, RunnerState.REGISTERING):
+        return GoneReason.READY_AGE if now_ms >= runner.booted_ms + terms.ready_max_age_ms else None
+    if runner.state is RunnerState.BUSY and now_ms >= deadline(runner):
+        return GoneReason.MAX_LIFETIME
+    return None
+
+
+def provably_absent(runner: Runner, seen_ms: UnixMs) -> bool:
+    """Whether an inventory begun at `seen_ms` that misses the machine proves anything about it."""
+    if runner.stop_ms:
+        return seen_ms > runner.stop_ms
+    if runner.ref or runner.booted_ms:
+        return seen_ms > max(runner.created_ms, runner.booted_ms) + CONSISTENCY_MS
+    return seen_ms > max(runner.planned_ms, runner.unknown_ms) + SETTLING_MS
+
+
+def finished_for_good(runner: Runner) -> bool:
+    """Proven absent and without a registration: its hold can be settled."""
+    return runner.state is RunnerState.STOPPING and runner.absences >= 2 and not runner.registration_id

@@ -1,0 +1,182 @@
+"""The world: all records, and the indices that keep a tick cheap. `scheduling.evolve` is its only writer.
+
+Records (kinds `job`, `tombstone`, `runner`, `pool`, `cooldown`, `fund`, `switch`, `totals`) are persisted by the
+store. Offers and gates are volatile: each leader learns them anew.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import Any
+
+from scheduling.lifecycle import LIVE, SUPPLY, JobState, RunnerState
+from scheduling.model import Cooldown, FundAccount, Job, Offer, Pool, Runner, Totals, UnixMs
+from scheduling.reaping import deadline
+
+Key = tuple[str, str]
+"""(kind, name) of one record."""
+
+PAUSED = "fleet"
+"""The switch that `pause` sets: no launches."""
+
+NEEDS_FACTS = "waiting for GitHub to say where its run comes from"
+"""Why a job is blocked whose access or rules depend on what only `GET runs/{id}` tells."""
+
+
+class World:
+    """All that one fleet knows. Read its attributes freely; change it through `evolve` alone."""
+
+    def __init__(self, fleet: str) -> None:
+        self.fleet = fleet
+        self.jobs: dict[str, Job] = {}
+        self.tombstones: dict[str, UnixMs] = {}
+        self.runners: dict[str, Runner] = {}
+        self.pools: dict[str, Pool] = {}
+        self.cooldowns: dict[str, Cooldown] = {}
+        self.funds: dict[str, FundAccount] = {}
+        self.switches: dict[str, str] = {}
+        self.totals = Totals()
+        # volatile: learned by each leader
+        self.epoch = ""
+        self.offers: dict[str, tuple[Offer, ...]] = {}
+        self.gates: dict[str, str] = {}
+        self.cache: dict[Any, Any] = {}  # derived data, owned by placement
+        # indices
+        self.queued: dict[str, dict[str, None]] = {}  # pool -> its queued jobs, oldest first
+        self.unrouted: dict[str, None] = {}  # queued jobs that plan must route
+        self.blocked: dict[str, None] = {}  # queued jobs without a pool, with a stated reason
+        self.facts_wanted: dict[tuple[str, int], None] = {}  # runs whose facts block a job
+        self.runs: dict[tuple[str, int], set[str]] = {}  # unfinished jobs by run
+        self.finished: dict[str, None] = {}  # completed jobs, in order of completion
+        self.supply: dict[str, dict[str, None]] = {}  # pool -> runners that can still take one of its jobs
+        self.free: dict[str, dict[str, None]] = {}  # runner type -> runners on their way to no pool, or ready
+        self.live: dict[str, int] = {"": 0}  # "", `type:`, `provider:`, `offer:` -> runners not proven gone
+        self.by_state: dict[RunnerState, dict[str, None]] = {state: {} for state in RunnerState}
+        self.wakes: list[tuple[UnixMs, str, str]] = []  # heap of (time, `runner` or `job`, key)
+
+    # ---- records --------------------------------------------------------------------------------------------
+
+    def record(self, key: Key) -> object | None:
+        """The record of that key as the store shall hold it; None when it is gone."""
+        kind, name = key
+        if kind == "totals":
+            return self.totals
+        table: dict[str, Any] = getattr(self, TABLES[kind])
+        return table.get(name)
+
+    def restore(self, records: Iterable[tuple[str, str, Any]]) -> None:
+        """Fill an empty world with (kind, name, record) from the store, oldest jobs first in every queue."""
+        jobs: list[Job] = []
+        for kind, name, record in records:
+            if kind == "totals":
+                self.totals = record
+            elif kind == "job":
+                jobs.append(record)
+            elif kind == "runner":
+                self.runners[name] = record
+                self.index_runner(record)
+            else:
+                getattr(self, TABLES[kind])[name] = record
+        for job in sorted(jobs, key=lambda job: (job.queued_ms, job.job_id)):
+            self.jobs[job.key] = job
+            if job.blocked != NEEDS_FACTS:
+                job.blocked = ""  # routed anew: when to try again was not kept
+            self.index_job(job)
+
+    # ---- indices --------------------------------------------------------------------------------------------
+
+    def index_job(self, job: Job) -> None:
+        if job.state is JobState.COMPLETED:
+            self.finished[job.key] = None
+            return
+        self.runs.setdefault((job.repository, job.run_id), set()).add(job.key)
+        if job.state is JobState.QUEUED:
+            if job.pool:
+                self.queued.setdefault(job.pool, {})[job.key] = None
+            elif job.blocked:
+                self.blocked[job.key] = None
+                if job.blocked == NEEDS_FACTS:
+                    self.facts_wanted[(job.repository, job.run_id)] = None
+            else:
+                self.unrouted[job.key] = None
+
+    def unindex_job(self, job: Job) -> None:
+        if job.state is JobState.COMPLETED:
+            self.finished.pop(job.key, None)
+            return
+        run = (job.repository, job.run_id)
+        keys = self.runs.get(run)
+        if keys is not None:
+            keys.discard(job.key)
+            if not keys:
+                del self.runs[run]
+                self.facts_wanted.pop(run, None)
+        if job.pool in self.queued:
+            self.queued[job.pool].pop(job.key, None)
+            if not self.queued[job.pool]:
+                del self.queued[job.pool]
+        self.blocked.pop(job.key, None)
+        self.unrouted.pop(job.key, None)
+
+    def index_runner(self, runner: Runner) -> None:
+        self.by_state[runner.state][runner.id] = None
+        if runner.state in LIVE:
+            for scope in live_scopes(runner):
+                self.live[scope] = self.live.get(scope, 0) + 1
+            self.wake_at(deadline(runner), "runner", runner.id)
+        if runner.state in SUPPLY:
+            if runner.pool:
+                self.supply.setdefault(runner.pool, {})[runner.id] = None
+            else:
+                self.free.setdefault(runner.runner_type, {})[runner.id] = None
+
+    def unindex_runner(self, runner: Runner) -> None:
+        self.by_state[runner.state].pop(runner.id, None)
+        if runner.state in LIVE:
+            for scope in live_scopes(runner):
+                self.live[scope] -= 1
+                if not self.live[scope] and scope:
+                    del self.live[scope]
+        for index, name in ((self.supply, runner.pool), (self.free, runner.runner_type)):
+            members = index.get(name)
+            if members is not None:
+                members.pop(runner.id, None)
+                if not members:
+                    del index[name]
+
+    def wake_at(self, at_ms: UnixMs, kind: str, key: str) -> None:
+        """Look at this record again at that time (0: never)."""
+        if at_ms:
+            heapq.heappush(self.wakes, (at_ms, kind, key))
+
+    def live_count(self, scope: str) -> int:
+        return self.live.get(scope, 0)
+
+    def runner_of(self, runner_name: str) -> Runner | None:
+        """Our runner behind a GitHub runner name; None for other people's."""
+        prefix = f"{self.fleet}-"
+        if not runner_name.startswith(prefix):
+            return None
+        return self.runners.get(runner_name[len(prefix) :])
+
+
+TABLES = {
+    "job": "jobs",
+    "tombstone": "tombstones",
+    "runner": "runners",
+    "pool": "pools",
+    "cooldown": "cooldowns",
+    "fund": "funds",
+    "switch": "switches",
+}
+
+
+def live_scopes(runner: Runner) -> tuple[str, ...]:
+    """Everything that a live runner counts against."""
+    return (
+        "",
+        f"type:{runner.runner_type}",
+        f"provider:{runner.offer.provider}",
+        f"offer:{runner.offer.key}",
+    )
