@@ -64,15 +64,6 @@ class GivenJob(msgspec.Struct):
     duration_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """One job that ran to its end on one of our machines."""
-
-    job_id: int
-    provider: str
-    runner_id: str
-
-
 class Leave(Exception):
     """The machine has nothing more to do; the text is its last words."""
 
@@ -83,7 +74,7 @@ class Machines:
 
     github_url: str
     clock: Clock
-    ran: list[Ran] = field(default_factory=list)
+    providers: dict[str, str] = field(default_factory=dict)  # of every machine that booted, by its name
     _session: aiohttp.ClientSession | None = None
 
     async def run(self, machine: Machine) -> None:
@@ -92,8 +83,8 @@ class Machines:
             self._session = aiohttp.ClientSession(connector=connector, timeout=POLL_TIMEOUT)
         boot = msgspec.json.decode(machine.spec.boot, type=Boot)
         program = Program(boot, machine, self._session, self.github_url.rstrip("/"), self.clock)
-        if job := await program.run():
-            self.ran.append(Ran(job.job_id, machine.spec.offer.provider, boot.runner_id))
+        self.providers[boot.name] = machine.spec.offer.provider
+        await program.run()
 
     async def close(self) -> None:
         if self._session:
@@ -110,18 +101,16 @@ class Program:
     github_url: str
     clock: Clock
 
-    async def run(self) -> GivenJob | None:
-        """The job that it ran to its end, if any."""
+    async def run(self) -> None:
+        if self.machine.boot_fails:
+            await self.report(Stage.FAILED, "the image has no network")
+            return
         try:
-            if self.machine.boot_fails:
-                await self.report(Stage.FAILED, "the image has no network")
-                return None
             await self.report(Stage.BOOTED)
             jit = await self.within(self.boot.ready_seconds, self.config())
-            return await self.within(self.boot.lifetime_seconds, self.work(jit))
+            await self.within(self.boot.lifetime_seconds, self.work(jit))
         except Leave as words:
             log.info("machine %s leaves: %s", self.boot.name, words)
-            return None
 
     async def within(self, seconds: float, doing: Awaitable[Result]) -> Result:
         """The dead-man switch: past its time the machine leaves, whatever it does. Seconds of the clock."""
@@ -141,28 +130,24 @@ class Program:
             if status != 204:
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def work(self, jit: str) -> GivenJob | None:
+    async def work(self, jit: str) -> None:
         """What GitHub's runner does with a JIT config: one job, then it exits."""
         status, answer = await self.ask_github("POST", "connect", {"jit": jit})
         if status != 200:
             await self.report(Stage.FAILED, f"GitHub refused the registration: {status}")
-            return None
+            return
         session = answer["session"]
         await self.report(Stage.REGISTERED)
-        job = await self.next_job(session)
-        if job is None:
-            await self.report(Stage.EXITED)
-            return None
-        if refusal := admission(self.boot.access, job):
-            await self.report(Stage.REFUSED, refusal)
-            await self.ask_github("POST", f"{session}/disconnect", {})
-            return None
-        await self.report(Stage.STARTED)
-        await self.clock.sleep(job.duration_ms)
-        await self.report(Stage.FINISHED)
-        status, _ = await self.ask_github("POST", f"{session}/finish", {"conclusion": "success"})
+        if job := await self.next_job(session):
+            if refusal := admission(self.boot.access, job):
+                await self.report(Stage.REFUSED, refusal)
+                await self.ask_github("POST", f"{session}/disconnect", {})
+                return
+            await self.report(Stage.STARTED)
+            await self.clock.sleep(job.duration_ms)
+            await self.report(Stage.FINISHED)
+            await self.ask_github("POST", f"{session}/finish", {"conclusion": "success"})
         await self.report(Stage.EXITED)
-        return job if status == 204 else None
 
     async def next_job(self, session: str) -> GivenJob | None:
         """What GitHub gives this runner; None when its registration was removed."""

@@ -106,3 +106,9 @@ def offer() -> Offer:
 @pytest.fixture
 def spot() -> Offer:
     return next(offer for offer in KIND.catalogue(build_config()) if offer.purchase is Purchase.SPOT)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines try again at once."""
+    monkeypatch.setattr("autoscaler.sandbox.machines.RETRY_SECONDS", 0.01)
