@@ -1,0 +1,105 @@
+"""What a fresh machine does before it is a runner: constant programs, and the JSON that they read.
+
+Belongs here: the programs of the machine (`linux*.{py,sh,service}`) and the user data that carries them. Launch
+data travels as data: nothing is interpolated into a shell, and one launch gives the same bytes on every replay.
+
+Never here: a cloud's API, and anything that only runs on our side.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from scheduling.model import DurationMs
+
+Arch = Literal["x64", "arm64"]
+
+VERSION = "2.338.0"
+SHA256: Mapping[Arch, str] = {  # as published with the release, github.com/actions/runner/releases/tag/v2.338.0
+    "x64": "af4b794c1bc41d73d40535e3fe092a39f9679cd8d965954c2aca25a05ca41d32",
+    "arm64": "628b4a7258487b80c1d3c221095a7ded349f5ae0175fd3dfab708d07428f041b",
+}
+RUNNER_URL = (
+    "https://github.com/actions/runner/releases/download/v{version}/actions-runner-linux-{arch}-{version}.tar.gz"
+)
+
+PROGRAMS = {  # where cloud-init puts what; hooks look for `hook.py` beside themselves
+    "linux.py": "/opt/autoscaler/machine.py",
+    "linux_hook.py": "/opt/autoscaler/hook.py",
+    "linux_started.sh": "/opt/autoscaler/started.sh",
+    "linux_finished.sh": "/opt/autoscaler/finished.sh",
+    "linux.service": "/etc/systemd/system/autoscaler-machine.service",
+}
+
+
+class RunnerPackage(BaseModel):
+    """Which GitHub Actions runner a machine installs. An old one updates itself at the cost of a minute a job."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: str = Field(VERSION, pattern=r"^\d+\.\d+\.\d+$", description="release of actions/runner")
+    sha256: Mapping[Arch, str] = Field(SHA256, description="SHA-256 of the tarball, by architecture: x64, arm64")
+    url: str = Field(RUNNER_URL, description="where it is fetched; {version} and {arch} are filled in")
+
+    @model_validator(mode="after")
+    def _own_sums(self) -> RunnerPackage:
+        if self.version != VERSION and self.sha256 == SHA256:
+            raise ValueError(
+                f"runner version {self.version} needs its own sha256, one for each of x64 and arm64 used"
+            )
+        return self
+
+    def for_arch(self, arch: str) -> dict[str, str] | None:
+        """URL and checksum as the machine reads them; None when no checksum is known for that architecture."""
+        known = {str(name): value for name, value in self.sha256.items()}.get(arch)
+        url = self.url.replace("{version}", self.version).replace("{arch}", arch)
+        return None if known is None else {"url": url, "sha256": known.lower()}
+
+
+def linux_user_data(
+    boot: str, package: Mapping[str, str], lifetime_ms: DurationMs, unreachable: Sequence[str] = ()
+) -> str:
+    """cloud-init user data for one launch.
+
+    `boot` is the launch data as it stands (a secret); `package` is what `RunnerPackage.for_arch` gave.
+    `lifetime_ms` arms the system's own shutdown timer, which holds even if the program never starts. `unreachable`
+    are addresses that no process may reach once the job begins: the metadata service, which repeats this text.
+    """
+    plan = {
+        "runner": dict(package),
+        "home": "/opt/actions-runner",
+        "cache": "/opt/actions-runner-cache",  # an image may bring the tarball here
+        "user": "runner",  # an image may bring this user, with the groups that its jobs need
+        "socket": "/run/autoscaler/hook.sock",
+        "grace_seconds": 3,
+        "shutdown": ["shutdown", "-h", "now"],
+        "unreachable": list(unreachable),
+    }
+    content = [
+        _file("/etc/autoscaler/boot.json", "0600", boot.encode()),
+        _file("/etc/autoscaler/machine.json", "0644", json.dumps(plan, sort_keys=True).encode()),
+    ]
+    content += [
+        _file(path, "0644" if path.endswith(".service") else "0755", program(name))
+        for name, path in PROGRAMS.items()
+    ]
+    minutes = -(-lifetime_ms // 60_000)
+    run = [["shutdown", "-P", f"+{minutes}"], ["systemctl", "start", "--no-block", "autoscaler-machine.service"]]
+    return "#cloud-config\n" + json.dumps({"write_files": content, "runcmd": run}, sort_keys=True)
+
+
+def program(name: str) -> bytes:
+    """Text of one of `PROGRAMS`."""
+    return files(__name__).joinpath(name).read_bytes()
+
+
+def _file(path: str, mode: str, content: bytes) -> dict[str, str]:
+    packed = base64.b64encode(gzip.compress(content, mtime=0)).decode()
+    return {"path": path, "permissions": mode, "owner": "root:root", "encoding": "gz+b64", "content": packed}

@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""The program of a Linux machine: installs the GitHub runner, asks for work, runs one job, shuts down.
+
+`machine.py FOLDER` (as root, by systemd) reads FOLDER/boot.json, the launch data with the callback token (0600),
+and FOLDER/machine.json, the plan: which runner, whose account, how to shut down. The job's hooks (`linux_hook.py`)
+run as the runner's user; they know no token and ask this program over a Unix socket.
+
+It travels as constant text in the machine's user data: standard library only, Python 3.9 on (Amazon Linux 2023).
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import fnmatch
+import hashlib
+import http.client
+import json
+import os
+import pwd
+import queue
+import random
+import signal
+import socketserver
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PR_SET_CHILD_SUBREAPER = 36
+TOO_OLD = 7  # run.sh's exit code under ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE
+NO_ANSWER = (OSError, http.client.HTTPException)
+
+
+def refusal(access: dict[str, Any], job: dict[str, Any]) -> str:
+    """Why this job may not run here, in words; empty when it may. Doubt refuses."""
+
+    def allowed(patterns: list[str], value: str) -> bool:
+        return any(fnmatch.fnmatchcase(value.casefold(), pattern.casefold()) for pattern in patterns)
+
+    if not allowed(access["repositories"], job["repository"]):
+        return f"repository {job['repository'] or '(unknown)'} may not use this runner"
+    if access["events"] and not allowed(access["events"], job["event"]):
+        return f"event {job['event'] or '(unknown)'} may not use this runner"
+    if access["forks"] == "allow":
+        return ""
+    if job["fork"] is None:
+        return "cannot tell whether this run comes from a fork"
+    if access["forks"] == "only":
+        return "" if job["fork"] else "only runs from forks may use this runner"
+    return "runs from forks may not use this runner" if job["fork"] else ""
+
+
+def descendants() -> list[int]:
+    """Every live process below this one. It is their subreaper, so none escapes by losing its parent."""
+    children = collections.defaultdict(list)
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="latin-1") as file:
+                state, parent = file.read().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if state != "Z":
+            children[int(parent)].append(int(pid))
+    found, todo = [], [os.getpid()]
+    while todo:
+        below = children[todo.pop()]
+        found += below
+        todo += below
+    return found
+
+
+def kill_descendants() -> None:
+    for _ in range(200):
+        pids = descendants()
+        if not pids:
+            return
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+class Machine:
+    def __init__(self, boot: dict[str, Any], plan: dict[str, Any]) -> None:
+        self.boot, self.plan = boot, plan
+        self.base = f"{boot['url'].rstrip('/')}/runner/v1/{boot['runner_id']}"
+        self.reports: queue.Queue[dict[str, str] | None] = queue.Queue()
+        self.sender = threading.Thread(target=self.send, daemon=True)
+        self.output: collections.deque[str] = collections.deque(maxlen=5)
+        self.registered = False
+
+    def call(self, path: str, body: Any = None, timeout: float = 15) -> tuple[int, bytes]:
+        """One request to the daemon: status and body. No answer at all raises one of NO_ANSWER."""
+        headers = {"Authorization": f"Bearer {self.boot['token']}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            request = urllib.request.Request(f"{self.base}/{path}", data, headers)
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, b""
+
+    def report(self, stage: str, detail: str = "") -> None:
+        self.reports.put({"stage": stage, "detail": detail[:500]})
+
+    def send(self) -> None:
+        """Deliver reports in order, each until the daemon has it or says that it does not want it."""
+        for report in iter(self.reports.get, None):
+            for delay in (0.2, 0.5, 1, 2, 5, *[15] * 1000):
+                try:
+                    if self.call("stages", report)[0] < 500:
+                        break
+                except NO_ANSWER:
+                    pass
+                time.sleep(delay * random.uniform(0.5, 1))
+
+    def install(self) -> None:
+        """The runner of the plan, from the image's cache or its URL, verified by SHA-256."""
+        runner, home = self.plan["runner"], self.plan["home"]
+        archive = os.path.join(self.plan["cache"], os.path.basename(runner["url"]))
+        if not (os.path.exists(archive) and sha256(archive) == runner["sha256"]):
+            archive = home + ".tar.gz"
+            download(runner["url"], archive)
+            if sha256(archive) != runner["sha256"]:
+                raise RuntimeError(f"{runner['url']} does not have the SHA-256 {runner['sha256']} of the policy")
+        with tarfile.open(archive) as tar:
+            tar.extractall(home)
+        if os.geteuid() == 0:
+            icu = subprocess.run(["ldconfig", "-p"], capture_output=True, check=False).stdout
+            if b"libicuuc" not in icu:
+                subprocess.run([f"{home}/bin/installdependencies.sh"], cwd=home, check=True)
+
+    def account(self) -> dict[str, Any]:
+        """Popen's arguments that make the runner an unprivileged user, which is made when the image has none."""
+        user, home = self.plan["user"], self.plan["home"]
+        if not user:
+            return {}
+        try:
+            entry = pwd.getpwnam(user)
+        except KeyError:
+            subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", user], check=True)
+            entry = pwd.getpwnam(user)
+        subprocess.run(["chown", "-R", f"{entry.pw_uid}:{entry.pw_gid}", home], check=True)
+        for address in self.plan["unreachable"]:
+            subprocess.run(["ip", "route", "replace", "prohibit", address], check=False)
+        groups = os.getgrouplist(user, entry.pw_gid)
+        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups}
+
+    def await_jit(self) -> str | None:
+        """The JIT config, as soon as a pool wants this machine; None when it is to go."""
+        delay = 0.5
+        while True:
+            try:
+                status, body = self.call("jit?wait=25", timeout=60)
+            except NO_ANSWER:
+                status, body = 0, b""
+            if status == 200:
+                return str(json.loads(body)["jit"])
+            if status == 410:
+                return None
+            delay = 0.5 if status == 204 else min(2 * delay, 15)
+            time.sleep(delay * random.uniform(0.5, 1))
+
+    def run_runner(self, jit: str, account: dict[str, Any]) -> int:
+        """One job. The JIT config goes in by the environment alone: a command line is public."""
+        user, home = self.plan["user"], self.plan["home"]
+        server = Hooks(self.plan["socket"], self)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        env = {
+            "PATH": os.environ.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+            "HOME": pwd.getpwnam(user).pw_dir if user else home,
+            "AUTOSCALER_SOCKET": self.plan["socket"],
+            "ACTIONS_RUNNER_INPUT_JITCONFIG": jit,
+            "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE": "1",
+            "ACTIONS_RUNNER_HOOK_JOB_STARTED": f"{HERE}/started.sh",
+            "ACTIONS_RUNNER_HOOK_JOB_COMPLETED": f"{HERE}/finished.sh",
+        }
+        if user:
+            env.update(USER=user, LOGNAME=user)
+        pipe: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+        }
+        runner = subprocess.Popen(["./run.sh"], cwd=home, env=env, start_new_session=True, **pipe, **account)
+        threading.Thread(target=self.watch, args=(runner.stdout,), daemon=True).start()
+        return runner.wait()
+
+    def watch(self, output: Any) -> None:
+        for line in output:
+            text = line.decode(errors="replace").rstrip()
+            print(text, flush=True)
+            self.output.append(text)
+            if "Listening for Jobs" in text and not self.registered:
+                self.registered = True
+                self.report("registered")
+
+    def work(self) -> None:
+        self.sender.start()
+        self.install()
+        account = self.account()
+        self.report("booted")
+        jit = self.await_jit()
+        if jit is None:
+            self.report("exited", "told to go")
+            return
+        code = self.run_runner(jit, account)
+        if code == TOO_OLD:
+            self.report("failed", "GitHub refuses this runner version as too old: raise settings.runner.version")
+        elif not self.registered:
+            self.report("failed", "the runner never registered: " + " | ".join(self.output))
+        self.report("exited", f"run.sh ended with {code}")
+
+    def leave(self) -> None:
+        """End whatever the job left behind, give the last reports ten seconds, shut down."""
+        kill_descendants()
+        self.reports.put(None)
+        if self.sender.is_alive():
+            self.sender.join(10)
+        subprocess.run(self.plan["shutdown"], check=False)
+
+    def expire(self) -> None:
+        self.report("failed", "ready and life time are over")
+        self.leave()
+        os._exit(1)
+
+
+class Hooks(socketserver.ThreadingUnixStreamServer):
+    """The job's hooks ask here. The socket is open to every local user: answers carry no secret."""
+
+    daemon_threads = True
+
+    def __init__(self, path: str, machine: Machine) -> None:
+        self.machine = machine
+        super().__init__(path, Question)
+        os.chmod(path, 0o666)
+
+
+class Question(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        machine: Machine = self.server.machine  # type: ignore[attr-defined]
+        stage, detail = "refused", "unknown job"
+        try:
+            job = json.loads(self.rfile.readline(65536))
+            detail = "{repository} run {run} ({event})".format(**job)
+            why = "" if job["stage"] == "finished" else refusal(machine.boot["access"], job)
+            stage = "refused" if why else {"started": "started", "finished": "finished"}[job["stage"]]
+        except Exception as error:
+            why = f"its access cannot be checked ({type(error).__name__}: {error})"
+        machine.report(stage, f"{detail}: {why}" if why else detail)
+        try:
+            self.wfile.write(json.dumps({"refused": why}).encode() + b"\n")
+            if why:  # the reason needs a moment to reach the job's log; the hook blocks every step meanwhile
+                self.connection.settimeout(machine.plan["grace_seconds"])
+                self.connection.recv(1)
+        except OSError:
+            pass
+        if why:
+            kill_descendants()
+
+
+def sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def download(url: str, path: str) -> None:
+    for attempt in range(5):
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer, open(path, "wb") as file:
+                for block in iter(lambda: answer.read(1 << 20), b""):
+                    file.write(block)
+            return
+        except NO_ANSWER as error:
+            if attempt == 4 or getattr(error, "code", 500) < 500:
+                raise RuntimeError(f"cannot download {url}: {error}") from error
+        time.sleep(2**attempt * random.uniform(0.2, 1))
+
+
+def main(folder: str) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with open(f"{folder}/machine.json", encoding="utf-8") as file:
+        plan = json.load(file)
+    with open(f"{folder}/boot.json", encoding="utf-8") as file:
+        machine = Machine(json.load(file), plan)
+    timer = threading.Timer(machine.boot["ready_seconds"] + machine.boot["lifetime_seconds"], machine.expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        machine.work()
+    except Exception as error:
+        machine.report("failed", f"{type(error).__name__}: {error}")
+    machine.leave()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
