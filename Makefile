@@ -8,7 +8,7 @@ UV_LOCK = pip compile --quiet --universal --python-version 3.11 --generate-hashe
     --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .SILENT:
-.PHONY: help demo test check diagrams lock clean
+.PHONY: help demo test check docs lock clean
 
 help:  ## say what can be made
 	awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "make %-10s%s\n", $$1, $$2 }' Makefile
@@ -25,8 +25,8 @@ check: .venv/dev  ## linters, types and the layering of the rooms
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-diagrams: .venv/dev  ## write the generated parts of ARCHITECTURE.md again
-	.venv/bin/python -m tests.repository.diagrams
+docs: .venv/dev  ## write the generated parts of ARCHITECTURE.md again
+	.venv/bin/python -m tests.repository.generated
 
 lock:  ## pin the dependencies again: ARGS=--upgrade takes newer releases
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
