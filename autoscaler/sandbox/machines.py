@@ -72,8 +72,8 @@ class Leave(Exception):
 class Machines:
     """Runs the programs of all machines of a sandbox; `run` is a cloud's `on_boot`."""
 
-    github_url: str
     clock: Clock
+    github_url: str = ""
     providers: dict[str, str] = field(default_factory=dict)  # of every machine that booted, by its name
     _session: aiohttp.ClientSession | None = None
 

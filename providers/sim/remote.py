@@ -48,7 +48,8 @@ class RemoteCloud:
         return msgspec.json.decode(body, type=Instance)
 
     async def terminate(self, ref: str) -> None:
-        await self._repeatable("DELETE", f"{self._machines}/{ref}")
+        if ref:
+            await self._repeatable("DELETE", f"{self._machines}/{ref}")
 
     async def instances(self, fleet: str) -> Sequence[Instance]:
         body = await self._repeatable("GET", self._machines, params={"fleet": fleet})

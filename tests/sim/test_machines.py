@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from autoscaler.clock import Clock
+from autoscaler.sandbox.github import GitHubStandIn, JobRequest
 from autoscaler.sandbox.machines import AccessSaid, GivenJob, Machines, admission
 from providers.base import LaunchSpec
 from providers.sim import Settings, SimCloud
@@ -38,6 +39,7 @@ class World:
     connect: int = 200
     jobs: list[int] = field(default_factory=lambda: [204, 200])
     job: dict[str, object] = field(default_factory=lambda: dict(JOB))
+    config: str = "config"
     daemon_away: int = 0  # calls that find a broken daemon
 
     def application(self) -> web.Application:
@@ -72,7 +74,7 @@ class World:
         )
 
     async def _connect(self, request: web.Request) -> web.Response:
-        assert await request.json() == {"jit": "config"}
+        assert await request.json() == {"jit": self.config}
         return web.json_response({"session": "s1", "runner_id": 3}, status=self.connect)
 
     async def _job(self, request: web.Request) -> web.Response:
@@ -103,9 +105,10 @@ async def live(world: World, launch_of: Callable[..., LaunchSpec], offer: Offer)
     async with TestServer(world.application()) as server:
         url = str(server.make_url("/"))
         clock = Clock(speed=3000)
-        machines = Machines(url, clock)
+        machines = Machines(clock)
 
-        async def run(faults: dict[str, float] | None = None, **said: object) -> Machines:
+        async def run(faults: dict[str, float] | None = None, github: str = url, **said: object) -> Machines:
+            machines.github_url = github
             boot = {
                 "fleet": "test",
                 "runner_id": "r" + "0" * 19 + "1",
@@ -133,6 +136,22 @@ async def test_a_machine_s_life(world: World, live: Life) -> None:
     machines = await live()
     assert world.said == ["booted", "registered", "started", "finished", "github: success", "exited"]
     assert machines.providers == {"test-r1": "lab"}
+
+
+async def test_it_runs_a_job_of_the_github_stand_in(world: World, live: Life) -> None:
+    github = GitHubStandIn(Clock(speed=3000))
+    url = await github.start()
+    github.add_run("octo/engine", [JobRequest("test", ("self-hosted", "Linux"))])
+    now_ms = github.clock.now_ms()
+    registration = github.state.register("repo:octo/engine", "test-r1", ["self-hosted", "linux", "x64"], now_ms)
+    world.config = registration.config
+    await live(github=url)
+    [job] = github.jobs()
+    assert (job.conclusion, job.runner_name) == ("success", "test-r1")
+    assert job.completed_ms - job.started_ms >= 60_000
+    assert world.said == ["booted", "registered", "started", "finished", "exited"]
+    assert github.registrations() == []
+    await github.close()
 
 
 async def test_it_keeps_asking_while_the_daemon_is_away(world: World, live: Life, quick: None) -> None:
