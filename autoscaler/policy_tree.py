@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,7 +75,18 @@ class Tree:
     def warn(self, path: Path, text: str) -> None:
         self.warnings.append(Problem(self.mark(path), path, text))
 
+    def walk(self) -> Iterator[tuple[Path, Any]]:
+        """Every value with its path, in the order of the file."""
+        yield from _walk((), self.data)
+
     def give_up(self, line: int, text: str) -> Tree:
         self.broken = True
         self.problems.append(Problem(Mark(self.file, line), (), text))
         return self
+
+
+def _walk(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+    yield path, value
+    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, part in steps:
+        yield from _walk((*path, step), part)

@@ -23,19 +23,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the document may refer to. `kinds`: installed ones and those that a later version brings."""
+    """What the document may refer to. `later`: kinds that a later version brings and nothing installed has."""
 
     providers: frozenset[str]
     images: frozenset[str]
     kinds: frozenset[str]
+    later: frozenset[str]
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """`; did you mean `x`?` where something is near, else nothing."""
+    near = get_close_matches(str(name), sorted(known), 1, 0.6)
+    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """`; did you mean `x`?`, or what there is to choose from."""
+    """The same, or else what there is to choose from."""
     choices = sorted(known)
-    if near := get_close_matches(str(name), choices, 1, 0.6):
-        return f"; did you mean `{near[0]}`?"
-    return f"; known: {', '.join(choices[:15])}" if choices else ""
+    known_ones = f"; known here: {', '.join(choices[:15])}" if choices else ""
+    return did_you_mean(name, choices) or known_ones
 
 
 # ---- quantities --------------------------------------------------------------------------------------------
@@ -156,4 +162,15 @@ def _known(names: str, what: str) -> AfterValidator:
 
 ProviderName = Annotated[str, _known("providers", "provider")]
 ImageName = Annotated[str, _known("images", "image")]
-KindName = Annotated[str, _known("kinds", "installed provider kind")]
+
+
+def _kind(name: str, info: ValidationInfo) -> str:
+    names: Names = info.context  # type: ignore[assignment]
+    if name not in names.kinds | names.later:
+        installed = ", ".join(sorted(names.kinds)) or "none"
+        guess = did_you_mean(name, names.kinds | names.later)
+        raise ValueError(f"there is no provider kind {show(name)}; installed: {installed}{guess}")
+    return name
+
+
+KindName = Annotated[str, AfterValidator(_kind)]

@@ -1,0 +1,174 @@
+"""What `policy check` says about a policy that is valid: what it will not do, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from autoscaler.policy_tree import Path, Tree
+from autoscaler.policy_values import Names
+from autoscaler.units import show
+from scheduling import ledger
+from scheduling.matching import fits, selected
+from scheduling.model import Offer, UnixMs
+from scheduling.placement import image_of
+from scheduling.policy import Fund, Policy, ProviderPolicy, RunnerType
+
+ANY = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A key that is accepted and does nothing yet. `*` in the path is any name or index."""
+
+    path: Path
+    value: object
+    meanwhile: str
+
+
+_KIND = ("providers", "*", "kind")
+_NO_RUNNERS = "nothing runs there, and its `settings` are not checked"
+
+NOT_ACTIVE = (
+    Later(_KIND, "gcp", _NO_RUNNERS),
+    Later(_KIND, "azure", _NO_RUNNERS),
+    Later(_KIND, "kubernetes", _NO_RUNNERS),
+    Later(_KIND, "ssh", _NO_RUNNERS),
+    Later(("providers", "*", "max_runners"), "from_cluster", "the number of runners there is not limited"),
+    Later(("images", "*", "trial"), ANY, "every machine gets the image itself"),
+    Later(("defaults", "bootstrap"), "userdata", "machines call back for their runner's configuration"),
+    Later(("runner_types", "*", "bootstrap"), "userdata", "machines call back for their runner's configuration"),
+    Later(("funds", "*", "purchase", "*"), "reserved", "nothing is bought as reserved"),
+    Later(("runner_types", "*", "offers", "*", "purchase", "*"), "reserved", "nothing is bought as reserved"),
+    Later(("rules", "*", "rerun"), True, "a job whose machine was taken is not run again"),
+    Later(("fair_share",), ANY, "jobs are served by age"),
+    Later(("on_deadline",), ANY, "nothing happens at the deadline"),
+)
+"""Everything that a later version brings. A row goes when its feature comes."""
+
+LATER_KINDS = frozenset(str(row.value) for row in NOT_ACTIVE if row.path == _KIND)
+
+NEEDED_BY_KIND: Mapping[str, tuple[Path, ...]] = {"aws": (("regions",), ("settings", "subnets"))}
+"""Keys without which a provider of that kind cannot launch, although its model accepts their absence."""
+
+FEW = 5
+"""Up to so many runner types are named one by one."""
+
+
+def add_warnings(
+    tree: Tree, policy: Policy, names: Names, catalogues: Mapping[str, Sequence[Offer]], now_ms: UnixMs
+) -> None:
+    """`catalogues`: what each provider is known to sell without I/O; empty where that says nothing."""
+    _not_active(tree, names)
+    _providers(tree, policy)
+    for fund in policy.funds.values():
+        if reason := _closed(fund, now_ms):
+            tree.warn(("funds", fund.name), f"this fund is closed: {reason}")
+    types = policy.runner_types.values()
+    _types(
+        tree,
+        {rtype.name: "" for rtype in types if not rtype.access.repositories},
+        'no repository is allowed: write `access: {repositories: ["OWNER/*"]}` here or under `defaults`',
+    )
+    hopeless = {rtype.name: reason for rtype in types if (reason := _hopeless(rtype, policy, catalogues))}
+    _types(tree, hopeless, "no offer can ever match")
+
+
+def _not_active(tree: Tree, names: Names) -> None:
+    for path, value in tree.walk():
+        for row in NOT_ACTIVE:
+            if row.value is not ANY and (isinstance(value, dict | list) or row.value != value):
+                continue
+            installed = row.path == _KIND and value in names.kinds
+            if _matches(row.path, path) and not installed:
+                said = f"`{value}` is " if isinstance(value, str) else ""
+                tree.warn(path, f"{said}not active yet: {row.meanwhile}")
+
+
+def _matches(pattern: Path, path: Path) -> bool:
+    return len(pattern) == len(path) and all(a in ("*", b) for a, b in zip(pattern, path, strict=True))
+
+
+def _providers(tree: Tree, policy: Policy) -> None:
+    for name, provider in policy.providers.items():
+        raw = tree.data["providers"][name]
+        for needed in NEEDED_BY_KIND.get(provider.kind, ()):
+            if not _given(raw, needed):
+                text = f"`{'.'.join(map(str, needed))}` is missing: nothing can be launched there"
+                tree.warn(("providers", name), text)
+        paid = any(fund.pays is None or name in fund.pays for fund in policy.funds.values())
+        if not paid and provider.price.fixed != 0:
+            tree.warn(("providers", name), f"no fund pays {show(name)}: only offers at 0 USD/h can run there")
+
+
+def _given(raw: object, path: Path) -> bool:
+    for step in path:
+        raw = raw.get(step) if isinstance(raw, dict) else None
+    return bool(raw)
+
+
+def _closed(fund: Fund, now_ms: UnixMs) -> str:
+    if fund.until_ms is not None and fund.until_ms <= now_ms:
+        return f"its `until` passed on {_date(fund.until_ms)}"
+    if fund.from_ms is not None and fund.from_ms > now_ms:
+        return f"it begins on {_date(fund.from_ms)}"
+    if ledger.opening(fund, now_ms):
+        return ""
+    if fund.spent is not None:
+        unknown = f"`spent` of {_date(fund.spent_as_of_ms)} is older than yesterday"
+    else:
+        unknown = "what was spent before is unknown"
+    return (
+        f"{unknown}, unless the fleet has a record already; "
+        f"write `spent: {{amount: 0 USD, as_of: {_date(now_ms)}}}` with the true amount, "
+        f"or tell the daemon: `autoscaler funds set {fund.name} --spent AMOUNT`"
+    )
+
+
+def _date(at_ms: UnixMs) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _types(tree: Tree, reasons: Mapping[str, str], text: str) -> None:
+    """One warning a runner type, or one for all where they are many."""
+    names = list(reasons)
+    if len(names) <= FEW:
+        for name, reason in reasons.items():
+            tree.warn(("runner_types", name), text + (f": {reason}" if reason else ""))
+        return
+    example = reasons[names[0]]
+    which = f"{', '.join(names[:3])} and {len(names) - 3} more"
+    tree.warn(("runner_types",), f"{which}: {text}" + (f", for example: {example}" if example else ""))
+
+
+def _hopeless(rtype: RunnerType, policy: Policy, catalogues: Mapping[str, Sequence[Offer]]) -> str:
+    """Why nothing that is known of the providers can serve the type; empty where something may."""
+    reasons = []
+    for name, provider in policy.providers.items():
+        entries = [entry for entry in rtype.selectors or () if entry.provider == name]
+        if rtype.selectors is not None and not entries:
+            continue
+        offers = catalogues.get(name, ())
+        sold = {offer.instance_type for offer in offers}
+        if not offers or any(set(entry.instance_types) - sold for entry in entries):
+            return ""
+        for offer in offers:
+            if selected(rtype, offer):
+                reason = _refusal(policy, rtype, provider, offer)
+                if not reason:
+                    return ""
+                reasons.append(f"{offer.instance_type} of {name} {reason}")
+    return reasons[0] if reasons else "no provider that is active sells what its `offers` name"
+
+
+def _refusal(policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer: Offer) -> str:
+    """What can be said against an offer before its present price is known."""
+    if misfit := fits(rtype.hardware, offer.hardware, offer.elastic_disk):
+        return misfit
+    if image_of(policy, rtype, provider, offer) is None:
+        return f"has no image {rtype.image} in {offer.region}"
+    fixed = provider.price.fixed
+    if fixed is not None and rtype.max_price is not None and fixed > rtype.max_price:
+        return "costs more than its `max_price`"
+    return ""
