@@ -70,7 +70,9 @@ class World:
         status = self.jits.pop(0) if self.jits else 204
         await asyncio.sleep(0.01)
         return (
-            web.json_response({"jit": "config"}, status=status) if status == 200 else web.Response(status=status)
+            web.json_response({"jit": self.config}, status=status)
+            if status == 200
+            else web.Response(status=status)
         )
 
     async def _connect(self, request: web.Request) -> web.Response:
@@ -139,7 +141,7 @@ async def test_a_machine_s_life(world: World, live: Life) -> None:
 
 
 async def test_it_runs_a_job_of_the_github_stand_in(world: World, live: Life) -> None:
-    github = GitHubStandIn(Clock(speed=3000))
+    github = GitHubStandIn(Clock(speed=1000))
     url = await github.start()
     github.add_run("octo/engine", [JobRequest("test", ("self-hosted", "Linux"))])
     now_ms = github.clock.now_ms()
