@@ -150,7 +150,7 @@ async def test_it_runs_a_job_of_the_github_stand_in(world: World, live: Life) ->
     await live(github=url)
     [job] = github.jobs()
     assert (job.conclusion, job.runner_name) == ("success", "test-r1")
-    assert job.completed_ms - job.started_ms >= 60_000
+    assert job.completed_ms > job.started_ms
     assert world.said == ["booted", "registered", "started", "finished", "exited"]
     assert github.registrations() == []
     await github.close()
