@@ -18,6 +18,7 @@ from autoscaler.sandbox.github_records import JobRequest
 from scheduling.model import DurationMs, UnixMs
 
 FLEET = "demo"
+OWNERS = ("octo",)
 MINUTE_MS: DurationMs = 60_000
 JOB_GAP_MS: DurationMs = 12_000  # five jobs a minute on average
 SHORTEST_MS, LONGEST_MS = MINUTE_MS, 15 * MINUTE_MS
