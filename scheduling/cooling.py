@@ -38,7 +38,7 @@ def _scope(runner: Runner, trouble: Trouble | None) -> str:
             return f"offer:{offer.key}"
         case Trouble.QUOTA:
             return f"region:{offer.provider}/{offer.region}"
-        case Trouble.UNAUTHORIZED | Trouble.TRANSIENT:
+        case Trouble.UNAUTHORIZED | Trouble.TRANSIENT | Trouble.OBSERVED:
             return f"provider:{offer.provider}"
 
 
@@ -50,6 +50,8 @@ def cool(
     Failures of launches that were under way when the scope cooled say nothing new and do not double the time.
     """
     clear_probes(world, runner, changed)
+    if trouble is Trouble.OBSERVED:
+        return
     scope = _scope(runner, trouble)
     cooldown = world.cooldowns.get(scope)
     if cooldown is None:

@@ -100,6 +100,7 @@ class Trouble(StrEnum):
     REFUSED = "refused"
     UNAUTHORIZED = "unauthorized"
     TRANSIENT = "transient"
+    OBSERVED = "observed"  # `--observe`: nothing was sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,311 @@
+"""The loop: read a batch, evolve, plan, commit, then perform what the records say. One replica leads at a time.
+
+Everything is decided from the world, and every fact comes in through the store's inbox; what only concerns this
+leader (offers, its takeover, its policy) is injected. A commit that is rejected or unanswered drops the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autoscaler.clock import Clock
+from autoscaler.codec import Undecodable
+from autoscaler.crew import Crew
+from autoscaler.effects import Effects, Fleet, Parts
+from autoscaler.github import GitHub
+from autoscaler.metrics import Metrics
+from autoscaler.reconcile import Reconciler
+from autoscaler.store import Entry, Fence, JournalEntry, StaleFence, Store, StoreAway
+from scheduling import messages as m
+from scheduling.evolve import evolve
+from scheduling.lifecycle import JobState
+from scheduling.model import Verdict
+from scheduling.pending import pending
+from scheduling.plan import plan
+from scheduling.policy import Policy
+from scheduling.world import Key, World
+
+log = logging.getLogger(__name__)
+
+BATCH = 500
+LEASE_S = 6.0
+"""Real time after which a dead leader is replaced; renewed three times as often."""
+DRAIN_S = 20.0
+"""Real time that effects under way get to end at a stop."""
+IDLE_S = 1.0
+"""Longest real time without a look at the records."""
+
+JOURNALLED = (
+    m.RunnerPlanned,
+    m.ReapDecided,
+    m.RunnerSettled,
+    m.SwitchSet,
+    m.FundSpentStated,
+    m.CreateFailed,
+    m.CreateUnknown,
+    m.MachineAdopted,
+    m.LeadershipTaken,
+    m.PolicyActivated,
+)
+"""What the journal keeps: decisions about machines and money, and what the operator or a cloud did to them."""
+
+
+class Deposed(Exception):
+    """This replica leads no longer; the text says why."""
+
+
+@dataclass(slots=True)
+class Leader:
+    """All that lives only while this replica leads."""
+
+    fence: Fence
+    world: World
+    cursor: str
+    epoch: str
+    effects: Effects
+    crew: Crew
+    injected: list[m.Event] = field(default_factory=list)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    refusals: dict[str, tuple[Verdict, ...]] = field(default_factory=dict)
+
+    def inject(self, event: m.Event) -> None:
+        """Evolve this with the next tick; it is not stored."""
+        self.injected.append(event)
+        self.wake.set()
+
+
+class Daemon:
+    """One replica. `run` until `stop`; it leads whenever it gets the lease."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        github: GitHub,
+        parts: Parts,
+        fleet: Fleet,
+        metrics: Metrics,
+        observe: bool = False,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        self.store, self.clock, self.github, self.parts = store, clock, github, parts
+        self.fleet, self.metrics, self.observe = fleet, metrics, observe
+        self.lease_s = lease_s
+        self.holder = secrets.token_hex(8)
+        self.leader: Leader | None = None
+        self._poisoned: set[str] = set()
+        self._stopping = False
+        self._stopped = asyncio.Event()
+
+    @property
+    def policy(self) -> Policy:
+        return self.parts.policy
+
+    @property
+    def world(self) -> World | None:
+        """The live world; None while another replica leads."""
+        return self.leader.world if self.leader else None
+
+    # ---- leading -------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Lead when possible, until `stop`. Redis or a cloud away is waited for, never fatal."""
+        while not self._stopping:
+            try:
+                fence = await self.store.acquire(self.holder, self.lease_s)
+                if fence is not None:
+                    await self._lead(fence)
+                    continue
+            except (StoreAway, StaleFence, Deposed) as error:
+                log.warning("not leading: %s", error)
+            await self._pause(self.lease_s / 6)
+
+    async def stop(self) -> None:
+        """Drain: finish the tick and the effects under way, give the lease to another replica."""
+        self._stopping = True
+        self._stopped.set()
+        if self.leader:
+            self.leader.wake.set()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
+        except TimeoutError:
+            pass
+
+    async def _lead(self, fence: Fence) -> None:
+        leader = await self._take_over(fence)
+        self.metrics.leading(True)
+        duties = [asyncio.create_task(self._keep_lease(leader)), asyncio.create_task(self._loop(leader))]
+        duties.append(asyncio.create_task(Reconciler(self, leader).run()))
+        try:
+            done, _ = await asyncio.wait(duties, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            self.leader = None
+            self.metrics.leading(False)
+            await leader.crew.finish(DRAIN_S if self._stopping else 0.0)
+            for task in duties:
+                task.cancel()
+            await asyncio.gather(*duties, return_exceptions=True)
+            if self._stopping:
+                await self.store.release(fence)
+
+    async def _take_over(self, fence: Fence) -> Leader:
+        loaded = await self.store.load()
+        world = World(self.fleet.name)
+        world.restore(loaded.records)
+        effects = Effects(
+            world,
+            self.parts,
+            self.github,
+            lambda runner_id, config: self.store.put_jit(runner_id, config, fence),
+            self.fleet,
+            self.clock,
+            self.observe,
+        )
+        epoch = secrets.token_hex(8)
+        crew = Crew(effects, self.store.append, self.metrics)
+        self.leader = leader = Leader(fence, world, loaded.cursor, epoch, effects, crew)
+        now_ms = self.clock.now_ms()
+        leader.inject(m.LeadershipTaken(now_ms, tuple(self.parts.providers), epoch))
+        leader.inject(m.PolicyActivated(now_ms, self.policy.hash))
+        log.info("leading with %d jobs and %d runners on record", len(world.jobs), len(world.runners))
+        return leader
+
+    async def _keep_lease(self, leader: Leader) -> None:
+        loop = asyncio.get_running_loop()
+        good_until = loop.time() + self.lease_s
+        while True:
+            await asyncio.sleep(self.lease_s / 3)
+            asked = loop.time()
+            try:
+                if not await self.store.renew(leader.fence, self.lease_s):
+                    raise Deposed("another replica took the lease")
+                good_until = asked + self.lease_s
+            except StoreAway as error:
+                if loop.time() > good_until:
+                    raise Deposed(f"the lease ran out while the store was away: {error}") from error
+
+    def activate(self, parts: Parts) -> None:
+        """A new policy rules from the next tick on; launches under way keep their frozen terms."""
+        self.parts = parts
+        if self.leader:
+            self.leader.effects.use(parts)
+            self.leader.inject(m.PolicyActivated(self.clock.now_ms(), parts.policy.hash))
+
+    # ---- the loop ------------------------------------------------------------------------------------------
+
+    async def _loop(self, leader: Leader) -> None:
+        next_wake_ms = 0
+        reading: asyncio.Task[list[Entry]] | None = None
+        try:
+            while not self._stopping:
+                reading = reading or asyncio.create_task(self.store.read(leader.cursor, BATCH, self._wait_s(0)))
+                woken = asyncio.create_task(leader.wake.wait())
+                timeout = self._wait_s(next_wake_ms)
+                await asyncio.wait({reading, woken}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                woken.cancel()
+                leader.wake.clear()
+                entries: list[Entry] = []
+                if reading.done():
+                    entries, reading = reading.result(), None
+                next_wake_ms = await self._tick(leader, entries)
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    def _wait_s(self, at_ms: int) -> float:
+        """Real seconds until that time on our clock, at most `IDLE_S`."""
+        if not at_ms:
+            return IDLE_S
+        return min(IDLE_S, self.clock.real_seconds(at_ms - self.clock.now_ms()))
+
+    async def _tick(self, leader: Leader, entries: Sequence[Entry]) -> int:
+        """One round. Returns when the next one is due without news (Unix ms of our clock, 0: never)."""
+        loop = asyncio.get_running_loop()
+        began, now_ms, world = loop.time(), self.clock.now_ms(), leader.world
+        changed: set[Key] = set()
+        journal: list[JournalEntry] = []
+        rejects = [entry for entry in entries if not self._evolve(leader, entry, now_ms, changed, journal)]
+        injected, leader.injected = leader.injected, []
+        for event in injected:
+            changed |= evolve(world, event, now_ms)
+            _note(journal, event)
+        planned = plan(world, self.policy, now_ms)
+        changed |= planned.changed
+        for event in planned.decisions:
+            _note(journal, event)
+        leader.refusals = planned.refusals
+        if entries or changed or journal:
+            await self._commit(leader, changed, entries[-1].id if entries else leader.cursor, journal, rejects)
+        commands = pending(world, self.clock.now_ms())
+        leader.crew.start(commands.due)
+        self.metrics.tick(loop.time() - began, len(entries), len(planned.decisions))
+        if planned.reaps_capped:
+            self.metrics.reaps_capped()
+        return min((at for at in (planned.next_wake_ms, commands.next_ms) if at), default=0)
+
+    def _evolve(
+        self, leader: Leader, entry: Entry, now_ms: int, changed: set[Key], journal: list[JournalEntry]
+    ) -> bool:
+        """Evolve one inbox entry; False sets it aside.
+
+        An event that breaks `evolve` half-way leaves a world that nobody can trust: it is reloaded, and the entry
+        is passed over the next time.
+        """
+        event = entry.event
+        if isinstance(event, Undecodable) or entry.id in self._poisoned:
+            self._poisoned.discard(entry.id)
+            log.error("inbox entry %s is set aside: %s", entry.id, event)
+            self.metrics.rejected("undecodable" if isinstance(event, Undecodable) else "poisoned")
+            return False
+        try:
+            keys = evolve(leader.world, event, now_ms)
+        except Exception as error:
+            self._poisoned.add(entry.id)
+            log.exception("inbox entry %s breaks the world: %r", entry.id, event)
+            raise Deposed(f"the world is loaded anew after a bad event: {error}") from error
+        changed |= keys
+        self.metrics.event(type(event).__name__)
+        _note(journal, event)
+        self._note_start(leader.world, event, keys)
+        return True
+
+    def _note_start(self, world: World, event: m.Event, keys: set[Key]) -> None:
+        if isinstance(event, m.JobReported) and event.state is JobState.IN_PROGRESS:
+            for kind, key in keys:
+                if kind == "job" and world.jobs[key].queued_ms:
+                    job = world.jobs[key]
+                    self.metrics.started(max(0, job.started_ms - job.queued_ms) / 1000, job.runner_type)
+
+    async def _commit(
+        self,
+        leader: Leader,
+        changed: set[Key],
+        cursor: str,
+        journal: list[JournalEntry],
+        rejects: Sequence[Entry],
+    ) -> None:
+        puts = {key: leader.world.record(key) for key in changed}
+        try:
+            if not await self.store.commit(leader.fence, puts, cursor, journal, rejects):
+                self.metrics.commit("rejected")
+                raise Deposed("a commit was rejected: another replica leads")
+        except StoreAway as error:
+            self.metrics.commit("unanswered")
+            raise Deposed(f"a commit was not answered: {error}") from error
+        self.metrics.commit("done")
+        leader.cursor = cursor
+
+
+def _note(journal: list[JournalEntry], event: m.Event) -> None:
+    if isinstance(event, JOURNALLED):
+        journal.append({"event": type(event).__name__, "body": event})

@@ -1,0 +1,239 @@
+"""`perform(command) -> Event`: the only code that acts on clouds and GitHub. Each command may be performed twice.
+
+What may have been applied without an answer is reported as unknown, never as failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from autoscaler.github import GitHub, GitHubError, NameTaken, RunnerBusy
+from autoscaler.limits import Rate
+from autoscaler.runner_api import callback_token
+from providers.base import Clock, LaunchSpec, OutcomeUnknown, Provider, ProviderError
+from scheduling import messages as m
+from scheduling.lifecycle import JobState, RunnerState
+from scheduling.model import Runner, UnixMs
+from scheduling.policy import Policy
+from scheduling.world import World
+
+log = logging.getLogger(__name__)
+
+CALL_LIMIT_S = 120.0
+"""Longest that one call may take in real time; past it the outcome counts as unknown."""
+
+CONCURRENCY = 64
+"""Launches and stops under way at one provider."""
+
+
+PutJit = Callable[[str, str], Awaitable[None]]
+"""Lays a JIT config out for a runner id, encrypted, while this replica leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a reload of the policy replaces, as a whole."""
+
+    policy: Policy
+    providers: Mapping[str, Provider]
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Who we are towards machines."""
+
+    name: str
+    key: bytes
+    public_url: str
+
+    def __repr__(self) -> str:
+        return f"Fleet({self.name!r}, {self.public_url!r})"
+
+
+class Effects:
+    """Performs commands for one leader. The world is read, never written."""
+
+    def __init__(
+        self,
+        world: World,
+        parts: Parts,
+        github: GitHub,
+        put_jit: PutJit,
+        fleet: Fleet,
+        clock: Clock,
+        observe: bool = False,
+    ) -> None:
+        self.world, self.github, self.put_jit = world, github, put_jit
+        self.fleet, self.clock, self.observe = fleet, clock, observe
+        self.providers: Mapping[str, Provider] = {}
+        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._rates: dict[str, Rate] = {}
+        self.use(parts)
+
+    def use(self, parts: Parts) -> None:
+        """Act through these providers from now on, at their policy's launch rates."""
+        self.providers = parts.providers
+        for name in parts.providers:
+            self._slots.setdefault(name, asyncio.Semaphore(CONCURRENCY))
+        rates = {name: provider.launch_rate for name, provider in parts.policy.providers.items()}
+        self._rates = {name: Rate(self.clock, rate) for name, rate in rates.items() if rate}
+
+    def provider_of(self, command: m.Command) -> str:
+        """Whom the command goes to: a provider's name, or `github`."""
+        if isinstance(command, m.CreateMachine | m.StopMachine):
+            return self.world.runners[command.runner_id].offer.provider
+        return "github"
+
+    async def perform(self, command: m.Command) -> m.Event | None:
+        """Do it and say what is known now. None: nothing to report (the record moved on, or not yet)."""
+        if isinstance(command, m.FetchRun):
+            return await self._fetch_run(command)
+        runner = self.world.runners.get(command.runner_id)
+        if runner is None:
+            return None
+        match command:
+            case m.CreateMachine():
+                return await (self._create_observed(runner) if self.observe else self._create(runner))
+            case m.CreateJit():
+                return await self._on_github(runner, self._create_jit)
+            case m.DeleteRegistration():
+                return await self._on_github(runner, self._delete_registration)
+            case m.StopMachine():
+                return await self._stop(runner)
+
+    # ---- machines ------------------------------------------------------------------------------------------
+
+    async def _create(self, runner: Runner) -> m.Event | None:
+        provider = self.providers.get(runner.offer.provider)
+        if provider is None:
+            why = f"provider {runner.offer.provider} is not in the policy any more"
+            return m.CreateFailed(self._now(), runner.id, m.Trouble.REFUSED, why)
+        async with self._slots[runner.offer.provider]:
+            if rate := self._rates.get(runner.offer.provider):
+                await rate.acquire()
+            if runner.state not in (RunnerState.PLANNED, RunnerState.UNKNOWN):
+                return None
+            try:
+                async with asyncio.timeout(CALL_LIMIT_S):
+                    instance = await provider.launch(self.spec(runner))
+            except (OutcomeUnknown, TimeoutError) as error:
+                return m.CreateUnknown(self._now(), runner.id, _words(error))
+            except ProviderError as error:
+                return m.CreateFailed(self._now(), runner.id, error.trouble, _words(error))
+            except Exception as error:  # nobody knows what happened: the machine may exist
+                log.exception("launch failed in an unforeseen way", extra={"runner": runner.id})
+                return m.CreateUnknown(self._now(), runner.id, _words(error))
+        return m.MachineCreated(self._now(), runner.id, instance.ref)
+
+    async def _create_observed(self, runner: Runner) -> m.Event | None:
+        """`--observe`: the intent stands while its job waits, then ends without a machine."""
+        job = self.world.jobs.get(runner.launched_for)
+        if job is not None and job.state is JobState.QUEUED:
+            return None
+        return m.CreateFailed(self._now(), runner.id, m.Trouble.OBSERVED, "--observe launches nothing")
+
+    async def _stop(self, runner: Runner) -> m.Event | None:
+        provider = self.providers.get(runner.offer.provider)
+        if provider is None:
+            why = f"{runner.offer.provider} is not in the policy any more: its machine {runner.ref} still runs"
+            return m.EffectFailed(self._now(), runner.id, m.Trouble.REFUSED, why, 60_000)
+        async with self._slots[runner.offer.provider]:
+            if runner.state is not RunnerState.STOPPING:
+                return None
+            try:
+                async with asyncio.timeout(CALL_LIMIT_S):
+                    await provider.terminate(runner.ref)
+            except (ProviderError, TimeoutError) as error:
+                trouble = error.trouble if isinstance(error, ProviderError) else m.Trouble.TRANSIENT
+                return m.EffectFailed(self._now(), runner.id, trouble, _words(error))
+        return m.StopAccepted(self._now(), runner.id)
+
+    def spec(self, runner: Runner) -> LaunchSpec:
+        """The launch as frozen in the record: byte-identical on every replay."""
+        terms = runner.terms
+        boot = {
+            "fleet": self.fleet.name,
+            "runner_id": runner.id,
+            "name": self.runner_name(runner),
+            "url": self.fleet.public_url,
+            "token": callback_token(self.fleet.key, runner.id),
+            "ready_seconds": terms.ready_max_age_ms // 1000,
+            "lifetime_seconds": terms.max_lifetime_ms // 1000,
+            "access": json.loads(terms.access),
+        }
+        return LaunchSpec(
+            fleet=self.fleet.name,
+            runner_id=runner.id,
+            runner_type=runner.runner_type,
+            offer=runner.offer,
+            price=runner.price,
+            fund=runner.fund,
+            hold=sum(part.amount for part in runner.hold),
+            image=terms.image,
+            disk_gib=terms.disk_gib,
+            boot=json.dumps(boot, sort_keys=True, separators=(",", ":")),
+            lifetime_ms=terms.boot_timeout_ms + terms.ready_max_age_ms + terms.max_lifetime_ms,
+        )
+
+    # ---- GitHub --------------------------------------------------------------------------------------------
+
+    async def _on_github(
+        self, runner: Runner, act: Callable[[Runner], Awaitable[m.Event | None]]
+    ) -> m.Event | None:
+        try:
+            return await act(runner)
+        except GitHubError as error:
+            return m.EffectFailed(self._now(), runner.id, error.trouble, _words(error), error.retry_after_ms)
+
+    async def _create_jit(self, runner: Runner) -> m.Event | None:
+        """A registration whose answer was lost is deleted before another is made; one that is online is kept."""
+        if runner.state is not RunnerState.REGISTERING or runner.registration_id:
+            return None
+        name = self.runner_name(runner)
+        try:
+            jit = await self.github.create_jit(runner.target, name, runner.terms.labels)
+        except NameTaken:
+            found = await self.github.find_runner(runner.target, name)
+            if found is not None and (found.online or found.busy):
+                return m.RegistrationSeen(self._now(), runner.id, found.id, found.online, found.busy)
+            if found is not None:
+                await self.github.delete_runner(runner.target, found.id)
+            jit = await self.github.create_jit(runner.target, name, runner.terms.labels)
+        await self.put_jit(runner.id, jit.config)
+        return m.JitStored(self._now(), runner.id, jit.registration_id)
+
+    async def _delete_registration(self, runner: Runner) -> m.Event | None:
+        if runner.state not in (RunnerState.LEAVING, RunnerState.STOPPING):
+            return None
+        registration_id = runner.registration_id
+        if not registration_id and runner.target:
+            found = await self.github.find_runner(runner.target, self.runner_name(runner))
+            registration_id = found.id if found else 0
+        if registration_id and runner.target:
+            try:
+                await self.github.delete_runner(runner.target, registration_id)
+            except RunnerBusy:
+                return m.RegistrationBusy(self._now(), runner.id)
+        return m.RegistrationDeleted(self._now(), runner.id)
+
+    async def _fetch_run(self, command: m.FetchRun) -> m.Event | None:
+        try:
+            facts = await self.github.run_facts(command.repository, command.run_id)
+        except GitHubError as error:
+            log.warning("cannot learn about run %s of %s: %s", command.run_id, command.repository, error)
+            return None
+        return m.RunFactsLearned(self._now(), command.repository, command.run_id, facts)
+
+    def runner_name(self, runner: Runner) -> str:
+        return f"{self.fleet.name}-{runner.id}"
+
+    def _now(self) -> UnixMs:
+        return self.clock.now_ms()
+
+
+def _words(error: BaseException) -> str:
+    return (str(error) or type(error).__name__)[:500]

@@ -1,0 +1,224 @@
+"""Compares clouds, GitHub and the world, and only emits facts. Unknown means keep; one list proves nothing.
+
+Runs while this replica leads: each provider's inventory and offers, GitHub's registrations, what is already queued
+at a takeover, and jobs that GitHub may have forgotten to tell us about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from autoscaler.github import GitHubError
+from autoscaler.inventory import Inventory
+from autoscaler.store import StoreAway
+from providers.base import ProviderError
+from scheduling import messages as m
+from scheduling.lifecycle import JobState, RunnerState
+from scheduling.matching import matcher
+from scheduling.model import DurationMs, Runner
+from scheduling.policy import matches
+
+if TYPE_CHECKING:
+    from autoscaler.daemon import Daemon, Leader
+
+log = logging.getLogger(__name__)
+
+INVENTORY_MS: DurationMs = 60_000
+CONFIRM_MS: DurationMs = 12_000
+"""Between inventories while some machine's end or beginning waits for proof."""
+OFFERS_MS: DurationMs = 600_000
+REGISTRATIONS_MS: DurationMs = 120_000
+STUCK_MS: DurationMs = 60_000
+"""Between looks for jobs that wait although a runner is idle, or that run although their runner is gone."""
+STUCK_AFTER_MS: DurationMs = 120_000
+CHECK_AGAIN_MS: DurationMs = 300_000
+CHECKS_A_ROUND = 20
+SWEEP_MS: DurationMs = 600_000
+RETRY_MS: DurationMs = 5_000
+
+_UNPROVEN = (RunnerState.STOPPING, RunnerState.LEAVING, RunnerState.UNKNOWN)
+
+
+class Reconciler:
+    """The periodic comparisons of one leader."""
+
+    def __init__(self, daemon: Daemon, leader: Leader) -> None:
+        self.daemon, self.leader, self.world = daemon, leader, leader.world
+        self.clock, self.github = daemon.clock, daemon.github
+        self._missing: set[str] = set()  # registrations that one list lacked
+        self._ghosts: set[int] = set()  # registrations of ours without a live runner, seen once
+        self._name = re.compile(rf"{re.escape(daemon.fleet.name)}-(r[a-z0-9]{{20}})")
+
+    async def run(self) -> None:
+        """Until cancelled. New providers of a reloaded policy join at once."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat(self.sweep, lambda: SWEEP_MS))
+            group.create_task(self._repeat(self.registrations, lambda: REGISTRATIONS_MS))
+            group.create_task(self._repeat(self.stuck_jobs, lambda: STUCK_MS))
+            watched: dict[str, tuple[object, list[asyncio.Task[None]]]] = {}
+            while True:
+                for name, provider in self.daemon.parts.providers.items():
+                    if name in watched and watched[name][0] is provider:
+                        continue
+                    for task in watched.pop(name, (None, []))[1]:
+                        task.cancel()
+                    watched[name] = (provider, self._watch(group, name))
+                for name in [name for name in watched if name not in self.daemon.parts.providers]:
+                    for task in watched.pop(name)[1]:
+                        task.cancel()
+                await self.clock.sleep(1_000)
+
+    def _watch(self, group: asyncio.TaskGroup, name: str) -> list[asyncio.Task[None]]:
+        inventory = Inventory(self.daemon, self.leader, name)
+        return [
+            group.create_task(self._repeat(inventory.offers, lambda: OFFERS_MS)),
+            group.create_task(self._repeat(inventory.take, lambda: self._inventory_gap_ms(name))),
+        ]
+
+    def _inventory_gap_ms(self, name: str) -> DurationMs:
+        runners = self.world.runners
+        unproven = any(
+            runners[key].offer.provider == name for state in _UNPROVEN for key in self.world.by_state[state]
+        )
+        return CONFIRM_MS if unproven else INVENTORY_MS
+
+    async def _repeat(
+        self, round_: Callable[[], Coroutine[Any, Any, None]], gap_ms: Callable[[], DurationMs]
+    ) -> None:
+        """One round after the other; a failed one is logged and tried again soon."""
+        while True:
+            try:
+                await round_()
+            except (ProviderError, GitHubError, StoreAway) as error:
+                log.warning("%s: %s", round_.__qualname__, error)
+                await self.clock.sleep(RETRY_MS)
+                continue
+            except Exception:
+                log.exception("%s failed in an unforeseen way", round_.__qualname__)
+            began_ms = self.clock.now_ms()
+            while (left_ms := began_ms + gap_ms() - self.clock.now_ms()) > 0:
+                await self.clock.sleep(min(left_ms, CONFIRM_MS))
+
+    async def emit(self, events: Sequence[m.Event]) -> None:
+        if events:
+            await self.daemon.store.append(events)
+
+    # ---- registrations -------------------------------------------------------------------------------------
+
+    async def registrations(self) -> None:
+        """Ask GitHub for our registrations at every target in use, and delete those that nobody stands behind."""
+        targets = {runner.target for runner in self._registered() if runner.target}
+        targets |= {pool.target for pool in self.world.pools.values()}
+        seen: set[str] = set()
+        for target in sorted(targets):
+            for found in await self.github.list_runners(target, f"{self.daemon.fleet.name}-r"):
+                match = self._name.fullmatch(found.name)
+                if match is None:
+                    continue
+                seen.add(match[1])
+                await self._compare(match[1], target, found.id, found.online, found.busy)
+        await self._confirm_missing(targets, seen)
+
+    def _registered(self) -> list[Runner]:
+        states = (RunnerState.REGISTERING, RunnerState.IDLE, RunnerState.BUSY, RunnerState.LEAVING)
+        return [self.world.runners[key] for state in states for key in self.world.by_state[state]]
+
+    async def _compare(self, runner_id: str, target: str, registration_id: int, online: bool, busy: bool) -> None:
+        runner = self.world.runners.get(runner_id)
+        if runner is None or runner.state in (RunnerState.GONE, RunnerState.STOPPING):
+            await self._ghost(target, registration_id, online or busy)
+            return
+        news = busy or (online and runner.state is RunnerState.REGISTERING)
+        if news and runner.state in (RunnerState.REGISTERING, RunnerState.IDLE):
+            now_ms = self.clock.now_ms()
+            await self.emit([m.RegistrationSeen(now_ms, runner_id, registration_id, online, busy)])
+
+    async def _ghost(self, target: str, registration_id: int, alive: bool) -> None:
+        """A registration of ours without a runner: deleted the second time that it is seen offline and idle."""
+        if alive:
+            self._ghosts.discard(registration_id)
+        elif registration_id not in self._ghosts:
+            self._ghosts.add(registration_id)
+        else:
+            self._ghosts.discard(registration_id)
+            await self.github.delete_runner(target, registration_id)
+            log.info("deleted registration %d at %s: no runner of ours stands behind it", registration_id, target)
+
+    async def _confirm_missing(self, targets: set[str], seen: set[str]) -> None:
+        """A registration that a list lacks is asked for by id, in two rounds, before it counts as gone."""
+        missing: set[str] = set()
+        for runner in self._registered():
+            if runner.state not in (RunnerState.REGISTERING, RunnerState.IDLE) or not runner.registration_id:
+                continue
+            if runner.target not in targets or runner.id in seen:
+                continue
+            if await self.github.get_runner(runner.target, runner.registration_id) is not None:
+                continue
+            if runner.id in self._missing:
+                await self.emit([m.RegistrationAbsent(self.clock.now_ms(), runner.id)])
+            else:
+                missing.add(runner.id)
+        self._missing = missing
+
+    # ---- jobs ----------------------------------------------------------------------------------------------
+
+    async def sweep(self) -> None:
+        """What is queued and running at GitHub in every repository that the policy lets in."""
+        patterns = tuple(
+            p for rtype in self.daemon.policy.runner_types.values() for p in rtype.access.repositories
+        )
+        for repository in await self.github.repositories():
+            if matches(patterns, repository):
+                await self.emit([job for job in await self.github.queued_jobs(repository) if self._wanted(job)])
+        self.daemon.metrics.sweep_age(0.0)
+
+    def _wanted(self, job: m.JobReported) -> bool:
+        """Whether a swept job is news. Running ones only matter where we know them or run them."""
+        known = self.world.jobs.get(f"{job.job_id}.{job.run_attempt or 1}")
+        if job.state is JobState.IN_PROGRESS:
+            return (known is not None and known.state is not JobState.IN_PROGRESS) or (
+                known is None and self._name.fullmatch(job.runner_name) is not None
+            )
+        return known is None and matcher(self.daemon.policy).is_ours(job.labels)
+
+    async def stuck_jobs(self) -> None:
+        """Ask GitHub about jobs that nothing picks up although a runner is idle, and runs whose runner is gone."""
+        now_ms = self.clock.now_ms()
+        for key in self._stuck(now_ms)[:CHECKS_A_ROUND]:
+            job = self.world.jobs[key]
+            found = await self.github.job(job.repository, job.job_id)
+            if found is None:
+                found = m.JobReported(
+                    now_ms, JobState.COMPLETED, job.job_id, job.run_id, int(key.rsplit(".", 1)[1]), job.repository,
+                    job.labels, conclusion="cancelled",
+                )  # fmt: skip
+            known = self.world.jobs.get(key)
+            news = known is not None and found.state is not known.state
+            await self.emit([found if news else m.JobChecked(now_ms, key)])
+
+    def _stuck(self, now_ms: int) -> list[str]:
+        jobs, runners = self.world.jobs, self.world.runners
+        old_ms = now_ms - STUCK_AFTER_MS
+        idle_pools = {
+            runners[key].pool
+            for key in self.world.by_state[RunnerState.IDLE]
+            if runners[key].registered_ms < old_ms
+        }
+        found = [
+            key
+            for pool in idle_pools
+            for key in self.world.queued.get(pool, ())
+            if jobs[key].queued_ms < old_ms and jobs[key].checked_ms < now_ms - CHECK_AGAIN_MS
+        ]
+        for state in (RunnerState.GONE, RunnerState.STOPPING, RunnerState.LEAVING):
+            for key in self.world.by_state[state]:
+                job = jobs.get(runners[key].running)
+                if job is None or job.state is not JobState.IN_PROGRESS or runners[key].started_ms > old_ms:
+                    continue
+                if job.checked_ms < now_ms - CHECK_AGAIN_MS:
+                    found.append(job.key)
+        return found

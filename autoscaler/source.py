@@ -1,0 +1,76 @@
+"""What pages and commands see of a fleet: the live world on the leader, elsewhere one loaded from the store."""
+
+from __future__ import annotations
+
+import asyncio
+
+from autoscaler.daemon import Daemon
+from autoscaler.store import StoreAway
+from autoscaler.views import View
+from providers.base import ProviderError
+from scheduling import messages as m
+from scheduling.evolve import evolve
+from scheduling.model import Verdict
+from scheduling.plan import plan
+from scheduling.world import World
+
+KEPT_S = 2.0
+"""Real time for which a loaded world serves."""
+
+
+class Source:
+    """Answers for one replica. Reading never changes the fleet."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.policy_error = ""
+        self._loading = asyncio.Lock()
+        self._kept: tuple[float, View] | None = None
+
+    async def view(self) -> View:
+        """The fleet now, or at most `KEPT_S` old on a replica that does not lead. Raises `StoreAway`."""
+        leader = self.daemon.leader
+        if leader is not None:
+            return self._view(leader.world, leader.refusals, leading=True)
+        async with self._loading:
+            now = asyncio.get_running_loop().time()
+            if self._kept is None or now > self._kept[0] + KEPT_S:
+                self._kept = (now, await self._load())
+            return self._kept[1]
+
+    async def _load(self) -> View:
+        """The stored records, planned once on the side so that refusals can be told."""
+        loaded = await self.daemon.store.load()
+        world = World(self.daemon.fleet.name)
+        world.restore(loaded.records)
+        now_ms = self.daemon.clock.now_ms()
+        for name, provider in self.daemon.parts.providers.items():
+            try:
+                offers = tuple(await provider.offers())
+            except ProviderError:
+                continue
+            evolve(world, m.OffersListed(now_ms, name, offers), now_ms)
+        return self._view(world, plan(world, self.daemon.policy, now_ms).refusals, leading=False)
+
+    def _view(self, world: World, refusals: dict[str, tuple[Verdict, ...]], leading: bool) -> View:
+        return View(
+            world=world,
+            policy=self.daemon.policy,
+            refusals=refusals,
+            leading=leading,
+            policy_error=self.policy_error,
+            now_ms=self.daemon.clock.now_ms(),
+            budgets=tuple(self.daemon.github.budgets()),
+        )
+
+    async def switch(self, target: str, on: bool, by: str) -> None:
+        """Set or clear an operator's switch for the whole fleet. Raises `StoreAway`."""
+        await self.daemon.store.append([m.SwitchSet(self.daemon.clock.now_ms(), target, on, by)])
+
+    async def ready(self) -> bool:
+        """Whether the store answers."""
+        try:
+            await self.daemon.store.ping()
+        except StoreAway:
+            return False
+        return True
