@@ -24,7 +24,7 @@ def measure(
             launched=totals.launched,
             failed_launches=totals.failed_launches,
             reaped_unused=totals.reaped_unused,
-            leaked_instances=len(surroundings.existing()),
+            leaked_instances=surroundings.left_behind(),
             leaked_registrations=len(surroundings.github.leaked_registrations(f"{world.fleet}-")),
         ),
         costs=Costs(

@@ -80,6 +80,10 @@ class Surroundings:
         """Every machine of every account that exists now."""
         return [machine for cloud in self.clouds.values() for machine in cloud.machines()]
 
+    def left_behind(self) -> int:
+        """How many machines and disks somebody still pays for."""
+        return sum(len(cloud.machines()) + len(cloud.disks()) for cloud in self.clouds.values())
+
     async def close(self) -> None:
         for cloud in self.clouds.values():
             await cloud.close()

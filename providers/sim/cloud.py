@@ -31,6 +31,7 @@ from scheduling.model import HOUR_MS, DurationMs, Offer, Purchase, UnixMs
 
 log = logging.getLogger(__name__)
 
+DISK = "-disk"
 LATE_MS: DurationMs = 30_000
 STALE_MS: DurationMs = 60_000
 MEMORY_MS: DurationMs = HOUR_MS  # how long an ended machine still answers to its idempotency key
@@ -93,7 +94,7 @@ class Machine:
         spec = self.spec
         return Instance(
             runner_id=spec.runner_id,
-            ref=self.ref,
+            ref=self.ref if running else "",
             region=spec.offer.region,
             zone=spec.offer.zone,
             instance_type=spec.offer.instance_type,
@@ -164,18 +165,17 @@ class SimCloud:
         return machine.instance()
 
     async def terminate(self, ref: str) -> None:
-        """Removes the machine with its disk, or a disk that outlived it. A zombie obeys the second call."""
+        """Removes a machine, or a disk that outlived one. A zombie obeys the second call."""
         await self._latency()
-        machine = self._machines.get(ref)
+        machine = self._machines.get(ref.removesuffix(DISK))
         if machine is None:
             return
-        now = self._clock.now_ms()
-        machine.stops += 1
-        if machine.fate.zombie and machine.stops == 1 and machine.exists(now):
-            return
-        if now >= machine.until_ms or not machine.fate.orphan:
+        if ref.endswith(DISK):
             machine.orphans = ()
-        self._end(machine)
+            return
+        machine.stops += 1
+        if not (machine.fate.zombie and machine.stops == 1):
+            self._end(machine)
 
     async def instances(self, fleet: str) -> Sequence[Instance]:
         """The fleet's machines that exist, and what was left behind of others. May be a minute old (a fault)."""
@@ -204,6 +204,11 @@ class SimCloud:
         now = self._clock.now_ms()
         return [machine for machine in self._machines.values() if now < machine.until_ms]
 
+    def disks(self) -> list[str]:
+        """Likewise every disk that outlived its machine."""
+        now = self._clock.now_ms()
+        return [disk for machine in self._machines.values() if now >= machine.until_ms for disk in machine.orphans]
+
     # ---- inside ----------------------------------------------------------------------------------------------
 
     async def _latency(self) -> None:
@@ -225,7 +230,7 @@ class SimCloud:
             until_ms = min(until_ms, from_ms + fate.preempt_ms)
         ref = f"{self.name}-{self.made:06d}"
         self.made += 1
-        machine = Machine(ref, spec, fate, from_ms, until_ms, (f"{ref}-disk",) if fate.orphan else ())
+        machine = Machine(ref, spec, fate, from_ms, until_ms, (f"{ref}{DISK}",) if fate.orphan else ())
         self._machines[ref] = self._by_key[key] = machine
         if self._on_boot and fate.fault is not Fault.BOOT_HANG:
             machine.task = asyncio.create_task(self._run(machine), name=f"machine {ref}")

@@ -132,8 +132,8 @@ async def test_a_disk_outlives_its_machine_until_it_is_removed(
     assert made.orphans == ()
     await cloud.terminate(made.ref)
     [left] = await cloud.instances("test")
-    assert (left.ref, left.orphans) == (made.ref, (f"{made.ref}-disk",))
-    await cloud.terminate(made.ref)
+    assert (left.runner_id, left.ref, left.orphans) == (made.runner_id, "", (f"{made.ref}-disk",))
+    await cloud.terminate(*left.orphans)
     assert await listed(cloud) == []
 
 
