@@ -14,7 +14,7 @@ RUN /opt/autoscaler/bin/pip install --no-cache-dir --no-deps --no-build-isolatio
     && /opt/autoscaler/bin/pip uninstall --yes setuptools pip
 
 FROM ${BASE}
-RUN useradd --system --uid 10001 --user-group --no-log-init --home-dir /var/lib/autoscaler autoscaler \
+RUN useradd --uid 10001 --user-group --no-log-init --no-create-home --home-dir /var/lib/autoscaler autoscaler \
     && install --directory --owner=autoscaler --group=autoscaler --mode=0750 /var/lib/autoscaler
 COPY --from=build /opt/autoscaler /opt/autoscaler
 ENV PATH=/opt/autoscaler/bin:$PATH \

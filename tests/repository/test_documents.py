@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
+from autoscaler import policy_file
 from tests.repository import generated
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +24,7 @@ SOURCES = sorted(
     for room in ("autoscaler", "providers", "scheduling", "tests", "benchmarks")
     for path in (ROOT / room).rglob("*.py")
 )
+EXAMPLES = sorted(path.relative_to(ROOT) for path in (ROOT / "deploy").rglob("*") if path.is_file())
 LONGEST_FILE = 400  # lines
 LISTS = {
     "scheduling/evolve.py",
@@ -30,6 +34,17 @@ LISTS = {
 
 def text(document: Path) -> str:
     return (ROOT / document).read_text(encoding="utf-8")
+
+
+def commands() -> set[str]:
+    """`policy check`, `serve --observe`: every command and option that a document shows, without its arguments."""
+    found = set()
+    for document in DOCUMENTS:
+        for line in re.findall(r"(?:`|^ *)autoscaler ([a-z][^`\n]*)", text(document), re.MULTILINE):
+            words = re.match(r"(?:(?:policy|funds|provider|record) )?[a-z-]+", line)
+            assert words, line
+            found.add(" ".join([words[0], *sorted(re.findall(r"--[a-z-]+", line))]))
+    return found
 
 
 def test_generated_parts_are_drawn_from_the_code() -> None:
@@ -43,6 +58,37 @@ def test_readme_is_short_and_names_both_commands() -> None:
     assert len(readme.splitlines()) < 150
     assert "make demo" in readme
     assert "make test" in readme
+
+
+def test_policies_in_documents_are_valid(tmp_path: Path) -> None:
+    policies = [
+        textwrap.dedent(block)
+        for document in DOCUMENTS
+        for block in re.findall(r"```yaml\n(.*?)```", text(document), re.DOTALL)
+        if block.lstrip().startswith("version:")
+    ]
+    assert policies
+    for policy in policies:
+        (tmp_path / "policy.yaml").write_text(policy, encoding="utf-8")
+        policy_file.load(tmp_path / "policy.yaml", now_ms=0)
+
+
+def test_named_variables_exist() -> None:
+    files = [*DOCUMENTS, Path("Dockerfile"), *EXAMPLES]
+    named = {name for file in files for name in re.findall(r"AUTOSCALER_[A-Z_]+[A-Z]", text(file))}
+    assert named
+    assert named <= set(re.findall(r"AUTOSCALER_[A-Z_]+[A-Z]", text(Path("autoscaler/settings.py"))))
+
+
+@pytest.mark.parametrize("command", sorted(commands()), ids=str)
+def test_named_commands_and_options_exist(command: str) -> None:
+    words = [word for word in command.split() if not word.startswith("--")]
+    done = subprocess.run(
+        [sys.executable, "-m", "autoscaler", *words, "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for option in set(command.split()) - set(words):
+        assert option in done.stdout
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
