@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from scheduling import ledger
 from scheduling.cooling import closed, offer_scopes, probing
@@ -304,10 +305,9 @@ def _short(world: World, fund: Fund, left: MicroUSD, amount: MicroUSD) -> str:
 
 
 def usd(amount: MicroUSD) -> str:
-    """`$0.34`, with as many places as a small price needs."""
-    text = f"{amount / 1_000_000:,.4f}".rstrip("0")
-    whole, _, places = text.partition(".")
-    return f"${whole}.{places:0<2}"
+    """`$0.34`; four places for small amounts that cents would hide."""
+    places = 2 if abs(amount) >= 1_000_000 or amount % 10_000 == 0 else 4
+    return f"${Decimal(amount).scaleb(-6):,.{places}f}"
 
 
 def explain(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Sequence[Verdict]:
