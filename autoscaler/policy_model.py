@@ -16,6 +16,7 @@ from autoscaler.policy_values import (
     DiskGib,
     Duration,
     ImageName,
+    ImageReference,
     Instant,
     KindName,
     Labels,
@@ -35,22 +36,14 @@ from autoscaler.policy_values import (
     Some,
     Text,
     Weekly,
+    form,
 )
-
-
-def _form(value: object) -> str:
-    """Which of two ways of writing was chosen; in brackets, so that no error path takes it for a key."""
-    return "(mapping)" if isinstance(value, dict) else "(plain)"
-
-
-def _schema_of_part(schema: dict[str, Any]) -> None:
-    schema["patternProperties"] = {"^x-": True}
 
 
 class Part(BaseModel):
     """A mapping of the policy. Unknown keys are errors; `5` is no text and `"5"` no number."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, json_schema_extra=_schema_of_part)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 # ---- money and machines ------------------------------------------------------------------------------------
@@ -104,7 +97,7 @@ class Provider(Part):
         default=None, description="Launches at most, such as 2/s; left out: unbounded"
     )
     price: (
-        Annotated[Annotated[Price, Tag("(plain)")] | Annotated[PriceTerms, Tag("(mapping)")], Discriminator(_form)]
+        Annotated[Annotated[Price, Tag("(plain)")] | Annotated[PriceTerms, Tag("(mapping)")], Discriminator(form)]
         | None
     ) = Field(default=None, description="Replaces the list price, or {times, plus} corrects it")
     available: Weekly | None = Field(default=None, description="Placements only in this window")
@@ -123,11 +116,6 @@ class Provider(Part):
 class Trial(Part):
     image: ImageName
     percent: Percent
-
-
-ImageReference = Annotated[
-    Annotated[Text, Tag("(plain)")] | Annotated[dict[str, Text], Tag("(mapping)")], Discriminator(_form)
-]
 
 
 class Image(Part):
@@ -161,19 +149,19 @@ class Group(Part):
 class Life(Part):
     """What `defaults` says for all types and a type may say for itself."""
 
-    image: ImageName | None = None
-    boot_timeout: Lasting | None = None
-    register_timeout: Lasting | None = None
-    idle_timeout: Lasting | None = None
-    max_lifetime: Lasting | None = None
-    ready_max_age: Lasting | None = None
+    image: ImageName | None = Field(default=None, description="A key of `images`; built-in: none")
+    boot_timeout: Lasting | None = Field(default=None, description="Launch to first call; built-in: 8m")
+    register_timeout: Lasting | None = Field(default=None, description="JIT to registration; built-in: 3m")
+    idle_timeout: Lasting | None = Field(default=None, description="Registered without a job; built-in: 5m")
+    max_lifetime: Lasting | None = Field(default=None, description="JIT to the end, whatever runs; built-in: 3h")
+    ready_max_age: Lasting | None = Field(default=None, description="Booted and not wanted; built-in: 1h")
     register_: (
         Annotated[
             Annotated[Literal["repository", "organization"], Tag("(plain)")] | Annotated[Group, Tag("(mapping)")],
-            Discriminator(_form),
+            Discriminator(form),
         ]
         | None
-    ) = Field(default=None, alias="register", description="Where its runners register at GitHub")
+    ) = Field(default=None, alias="register", description="Where runners register at GitHub; built-in: repository")
     bootstrap: Literal["callback", "userdata"] | None = None
     access: Access = Access()
 

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+)
 
 from autoscaler import units
 from autoscaler.units import Unit, show
@@ -89,7 +98,7 @@ Cap = Annotated[
 
 # ---- text and names ----------------------------------------------------------------------------------------
 
-_NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+_NAME = "^(?!x-)[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 _LABEL = r"^[^,\s](?:[^,\n\r]{0,254}[^,\s])?$"
 
 
@@ -145,6 +154,16 @@ def _one_or_more(pattern: str) -> Any:
 Repositories = Annotated[Some[Repository], *_one_or_more("/|^[*]$")]
 Patterns = Annotated[Some[Text], *_one_or_more(".")]
 """One pattern or a list of them."""
+
+
+def form(value: object) -> str:
+    """Which of two ways of writing was chosen; in brackets, so that no error path takes it for a key."""
+    return "(mapping)" if isinstance(value, dict) else "(plain)"
+
+
+ImageReference = Annotated[
+    Annotated[Text, Tag("(plain)")] | Annotated[dict[str, Text], Tag("(mapping)")], Discriminator(form)
+]
 
 
 # ---- references --------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autoscaler.policy_tree import Path, Tree
-from autoscaler.policy_values import Names
+from autoscaler.policy_values import Names, did_you_mean
 from autoscaler.units import show
 from scheduling import ledger
 from scheduling.matching import fits, selected
@@ -52,6 +52,9 @@ LATER_KINDS = frozenset(str(row.value) for row in NOT_ACTIVE if row.path == _KIN
 NEEDED_BY_KIND: Mapping[str, tuple[Path, ...]] = {"aws": (("regions",), ("settings", "subnets"))}
 """Keys without which a provider of that kind cannot launch, although its model accepts their absence."""
 
+NEED_IMAGE = frozenset({"aws"})
+"""Kinds whose machines start from an image that the policy names."""
+
 FEW = 5
 """Up to so many runner types are named one by one."""
 
@@ -71,6 +74,8 @@ def add_warnings(
         {rtype.name: "" for rtype in types if not rtype.access.repositories},
         'no repository is allowed: write `access: {repositories: ["OWNER/*"]}` here or under `defaults`',
     )
+    bare = [rtype.name for rtype in types if not rtype.image and _kinds_of(rtype, policy) & NEED_IMAGE]
+    _types(tree, dict.fromkeys(bare, ""), "no `image` is named, here or under `defaults`: nothing can be launched")
     hopeless = {rtype.name: reason for rtype in types if (reason := _hopeless(rtype, policy, catalogues))}
     _types(tree, hopeless, "no offer can ever match")
 
@@ -116,18 +121,24 @@ def _closed(fund: Fund, now_ms: UnixMs) -> str:
     if ledger.opening(fund, now_ms):
         return ""
     if fund.spent is not None:
-        unknown = f"`spent` of {_date(fund.spent_as_of_ms)} is older than yesterday"
+        unknown = f"`spent` is of {_date(fund.spent_as_of_ms)}, older than yesterday"
     else:
         unknown = "what was spent before is unknown"
+    today = _date(now_ms)
     return (
-        f"{unknown}, unless the fleet has a record already; "
-        f"write `spent: {{amount: 0 USD, as_of: {_date(now_ms)}}}` with the true amount, "
-        f"or tell the daemon: `autoscaler funds set {fund.name} --spent AMOUNT`"
+        f"{unknown}. It opens if the fleet has a record of it, by `from: {today}` where it is new, by "
+        f"`spent: {{amount: ... USD, as_of: {today}}}`, or by `autoscaler funds set {fund.name} --spent AMOUNT`"
     )
 
 
 def _date(at_ms: UnixMs) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _kinds_of(rtype: RunnerType, policy: Policy) -> set[str]:
+    """Kinds of the active providers that may run it."""
+    named = policy.providers if rtype.selectors is None else {entry.provider for entry in rtype.selectors}
+    return {provider.kind for name, provider in policy.providers.items() if name in named}
 
 
 def _types(tree: Tree, reasons: Mapping[str, str], text: str) -> None:
@@ -150,8 +161,7 @@ def _hopeless(rtype: RunnerType, policy: Policy, catalogues: Mapping[str, Sequen
         if rtype.selectors is not None and not entries:
             continue
         offers = catalogues.get(name, ())
-        sold = {offer.instance_type for offer in offers}
-        if not offers or any(set(entry.instance_types) - sold for entry in entries):
+        if not offers:
             return ""
         for offer in offers:
             if selected(rtype, offer):
@@ -159,7 +169,12 @@ def _hopeless(rtype: RunnerType, policy: Policy, catalogues: Mapping[str, Sequen
                 if not reason:
                     return ""
                 reasons.append(f"{offer.instance_type} of {name} {reason}")
-    return reasons[0] if reasons else "no provider that is active sells what its `offers` name"
+        sold = {offer.instance_type for offer in offers}
+        unsold = {each for entry in entries for each in entry.instance_types} - sold
+        reasons += [
+            f"{name} is not known to sell {show(each)}{did_you_mean(each, sold)}" for each in sorted(unsold)
+        ]
+    return reasons[0] if reasons else "no active provider sells what `offers` says"
 
 
 def _refusal(policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer: Offer) -> str:
