@@ -41,7 +41,8 @@ clean:  ## remove .venv and everything built or cached; data directories stay
 
 # What a user gets, and on top of it what a contributor needs. The locks are complete, hence --no-deps.
 .venv/run: requirements.lock pyproject.toml
-	test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer found; name one with PYTHON=..." >&2; exit 1; }
+	$(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "make: this needs Python 3.11 or newer; name one with PYTHON=..." >&2; exit 1; }
 	echo "make: installing into .venv (under a minute, once)" >&2
 	$(PYTHON) -m venv .venv >&2
 	$(PIP) install --no-deps --require-hashes -r requirements.lock >&2
