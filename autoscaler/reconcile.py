@@ -21,6 +21,7 @@ from scheduling.lifecycle import JobState, RunnerState
 from scheduling.matching import matcher
 from scheduling.model import DurationMs, Runner
 from scheduling.policy import matches
+from scheduling.world import job_key
 
 if TYPE_CHECKING:
     from autoscaler.daemon import Daemon, Leader
@@ -178,7 +179,7 @@ class Reconciler:
 
     def _wanted(self, job: m.JobReported) -> bool:
         """Whether a swept job is news. Running ones only matter where we know them or run them."""
-        known = self.world.jobs.get(f"{job.job_id}.{job.run_attempt or 1}")
+        known = self.world.jobs.get(job_key(job.job_id, job.run_attempt))
         if job.state is JobState.IN_PROGRESS:
             return (known is not None and known.state is not JobState.IN_PROGRESS) or (
                 known is None and self._name.fullmatch(job.runner_name) is not None

@@ -7,7 +7,7 @@ store. Offers and gates are volatile: each leader learns them anew.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from scheduling.lifecycle import LIVE, SUPPLY, JobState, RunnerState
@@ -160,6 +160,14 @@ class World:
             return None
         return self.runners.get(runner_name[len(prefix) :])
 
+
+def job_key(job_id: int, run_attempt: int) -> str:
+    """`{job id}.{run attempt}`; GitHub's published examples lack the attempt, then it is the first."""
+    return f"{job_id}.{run_attempt or 1}"
+
+
+Handlers = dict[type, Callable[[World, Any, UnixMs, set[Key]], None]]
+"""Event class -> what writes it into the world and adds the keys of the records it changed."""
 
 TABLES = {
     "job": "jobs",

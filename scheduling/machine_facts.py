@@ -1,0 +1,154 @@
+"""Machines and their registrations: callbacks, GitHub's answers, inventories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduling import ledger
+from scheduling import messages as m
+from scheduling.cooling import image_scope, warm
+from scheduling.launch_facts import machine_created
+from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
+from scheduling.model import Runner, UnixMs
+from scheduling.moving import failed_once, move
+from scheduling.reaping import ABSENCE_GAP_MS, finished_for_good, provably_absent
+from scheduling.world import Handlers, Key, World
+
+
+def _stage(world: World, event: m.StageReported, now_ms: UnixMs, changed: set[Key]) -> None:
+    runner = world.runners.get(event.runner_id)
+    if runner is None or runner.state is RunnerState.GONE:
+        return
+    match event.stage:
+        case m.Stage.BOOTED:
+            move(world, runner, RunnerFact.BOOTED, now_ms, changed, booted_ms=runner.booted_ms or event.at_ms)
+            warm(world, runner, changed)
+            if world.cooldowns.pop(image_scope(runner), None):
+                changed.add(("cooldown", image_scope(runner)))
+        case m.Stage.REGISTERED:
+            move(world, runner, RunnerFact.REGISTERED, now_ms, changed)
+        case m.Stage.STARTED:
+            # left-over job code may say anything once the job is over
+            if runner.reason is not GoneReason.DONE:
+                move(world, runner, RunnerFact.JOB_STARTED, now_ms, changed)
+        case m.Stage.FAILED | m.Stage.REFUSED:
+            runner.detail = event.detail
+            changed.add(("runner", runner.id))
+
+
+def _jit_stored(world: World, event: m.JitStored, now_ms: UnixMs, changed: set[Key]) -> None:
+    runner = world.runners.get(event.runner_id)
+    if runner is not None and runner.state is not RunnerState.GONE:
+        fields = {"registration_id": event.registration_id, "jit_ms": event.at_ms}
+        move(world, runner, RunnerFact.JIT_CREATED, now_ms, changed, **fields)
+
+
+def _registration_seen(world: World, event: m.RegistrationSeen, now_ms: UnixMs, changed: set[Key]) -> None:
+    runner = world.runners.get(event.runner_id)
+    if runner is None or runner.state is RunnerState.GONE:
+        return
+    if runner.registration_id != event.registration_id and runner.state is not RunnerState.LEAVING:
+        runner.registration_id = event.registration_id
+        changed.add(("runner", runner.id))
+    if event.online and runner.state is RunnerState.REGISTERING:
+        move(world, runner, RunnerFact.REGISTERED, now_ms, changed)
+    if event.busy and runner.reason is not GoneReason.DONE and runner.state is not RunnerState.BUSY:
+        move(world, runner, RunnerFact.JOB_STARTED, now_ms, changed)
+
+
+def _registration_absent(world: World, event: m.RegistrationAbsent, now_ms: UnixMs, changed: set[Key]) -> None:
+    runner = world.runners.get(event.runner_id)
+    if runner is not None and runner.state in (RunnerState.REGISTERING, RunnerState.IDLE):
+        fields = {"reason": GoneReason.VANISHED, "detail": "GitHub removed its registration", "registration_id": 0}
+        move(world, runner, RunnerFact.JIT_LOST, now_ms, changed, **fields)
+
+
+def _registration_deleted(world: World, event: m.RegistrationDeleted, now_ms: UnixMs, changed: set[Key]) -> None:
+    runner = world.runners.get(event.runner_id)
+    if runner is not None and runner.state in (RunnerState.LEAVING, RunnerState.STOPPING):
+        move(world, runner, RunnerFact.DEREGISTERED, now_ms, changed, registration_id=0)
+        _settle_soon(world, runner, now_ms)
+
+
+def _registration_busy(world: World, event: m.RegistrationBusy, now_ms: UnixMs, changed: set[Key]) -> None:
+    runner = world.runners.get(event.runner_id)
+    if runner is None:
+        return
+    if runner.state is RunnerState.STOPPING:
+        failed_once(world, runner, "GitHub still counts its registration as busy", 0, now_ms, changed)
+    elif runner.reason is GoneReason.MAX_LIFETIME or runner.absences >= 2:
+        # the machine goes although GitHub counts a job on it; its registration is deleted after it
+        move(world, runner, RunnerFact.DEREGISTERED, now_ms, changed)
+    else:
+        move(world, runner, RunnerFact.STILL_BUSY, now_ms, changed)
+
+
+def _stop_accepted(world: World, event: m.StopAccepted, now_ms: UnixMs, changed: set[Key]) -> None:
+    runner = world.runners.get(event.runner_id)
+    if runner is not None and runner.state is not RunnerState.GONE:
+        runner.stop_ms = runner.stop_ms or event.at_ms
+        runner.failures = 0
+        runner.retry_ms = now_ms + 60_000
+        changed.add(("runner", runner.id))
+
+
+def _machine_absent(world: World, event: m.MachineAbsent, now_ms: UnixMs, changed: set[Key]) -> None:
+    runner = world.runners.get(event.runner_id)
+    if runner is None or runner.state in (RunnerState.GONE, RunnerState.PLANNED):
+        return
+    if not provably_absent(runner, event.at_ms):
+        return
+    if runner.absences and event.at_ms < runner.absent_ms + runner.absences * ABSENCE_GAP_MS:
+        return
+    runner.absent_ms = runner.absent_ms or event.at_ms
+    runner.absences += 1
+    changed.add(("runner", runner.id))
+    if runner.absences >= 2:
+        fields: dict[str, Any] = {}
+        if runner.state not in (RunnerState.LEAVING, RunnerState.STOPPING):
+            never = runner.state is RunnerState.UNKNOWN
+            fields["reason"] = GoneReason.NEVER_CREATED if never else GoneReason.VANISHED
+        move(world, runner, RunnerFact.ABSENT, now_ms, changed, **fields)
+        _settle_soon(world, runner, now_ms)
+
+
+def _settle_soon(world: World, runner: Runner, now_ms: UnixMs) -> None:
+    if finished_for_good(runner):
+        world.wake_at(now_ms, "runner", runner.id)
+
+
+def _machine_adopted(world: World, event: m.MachineAdopted, now_ms: UnixMs, changed: set[Key]) -> None:
+    if event.runner_id in world.runners:
+        machine_created(world, event, now_ms, changed)
+        return
+    runner = Runner(
+        id=event.runner_id,
+        runner_type=event.runner_type,
+        offer=event.offer,
+        price=event.price,
+        fund=event.fund,
+        hold=event.hold,
+        terms=event.terms,
+        state=RunnerState.STARTING,
+        planned_ms=event.at_ms,
+        created_ms=event.launched_ms,
+        ref=event.ref,
+        adopted=True,
+    )
+    world.runners[runner.id] = runner
+    world.index_runner(runner)
+    changed.add(("runner", runner.id))
+    changed |= ledger.hold(world.funds, runner)
+
+
+HANDLERS: Handlers = {
+    m.RegistrationSeen: _registration_seen,
+    m.RegistrationAbsent: _registration_absent,
+    m.JitStored: _jit_stored,
+    m.RegistrationDeleted: _registration_deleted,
+    m.RegistrationBusy: _registration_busy,
+    m.StopAccepted: _stop_accepted,
+    m.StageReported: _stage,
+    m.MachineAbsent: _machine_absent,
+    m.MachineAdopted: _machine_adopted,
+}

@@ -1,0 +1,73 @@
+"""How a runner moves: by the tables of `lifecycle`, with the bookkeeping of each state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduling.lifecycle import RUNNER_IGNORED, RUNNER_MOVES, RunnerFact, RunnerState
+from scheduling.model import DurationMs, Runner, UnixMs
+from scheduling.world import Key, World
+
+
+class IllegalMove(Exception):
+    """A fact that this state forbids; carries the runner's story."""
+
+    def __init__(self, runner: Runner, fact: RunnerFact) -> None:
+        super().__init__(f"{fact} is illegal for runner {runner.id} in state {runner.state}: {runner!r}")
+
+
+def move(world: World, runner: Runner, fact: RunnerFact, now_ms: UnixMs, changed: set[Key], **fields: Any) -> bool:
+    """Set `fields` and move by the table. True when the state's row says that it moves."""
+    state = RUNNER_MOVES.get((runner.state, fact))
+    if state is None and fact not in RUNNER_IGNORED[runner.state]:
+        raise IllegalMove(runner, fact)
+    world.unindex_runner(runner)
+    for name, value in fields.items():
+        setattr(runner, name, value)
+    if state is not None:
+        _enter(runner, state, now_ms)
+    world.index_runner(runner)
+    changed.add(("runner", runner.id))
+    return state is not None
+
+
+def _enter(runner: Runner, state: RunnerState, now_ms: UnixMs) -> None:
+    """Bookkeeping on entering a state; entering the same one again is a no-op."""
+    if state is runner.state:
+        return
+    runner.state = state
+    runner.failures = 0
+    runner.retry_ms = 0
+    match state:
+        case RunnerState.READY:
+            runner.booted_ms = runner.booted_ms or now_ms
+            runner.free_ms = 0 if runner.pool else now_ms
+            runner.suspect_ms = 0
+        case RunnerState.REGISTERING:
+            runner.assigned_ms = now_ms
+        case RunnerState.IDLE:
+            runner.booted_ms = runner.booted_ms or now_ms
+            runner.registered_ms = now_ms
+            runner.suspect_ms = 0
+        case RunnerState.BUSY:
+            runner.started_ms = runner.started_ms or now_ms
+            runner.reason = None
+            runner.suspect_ms = 0
+        case RunnerState.LEAVING:
+            runner.leaving_ms = now_ms
+        case RunnerState.GONE:
+            runner.gone_ms = now_ms
+
+
+def failed_once(
+    world: World, runner: Runner, detail: str, after_ms: int, now_ms: UnixMs, changed: set[Key]
+) -> None:
+    runner.failures += 1
+    runner.detail = detail
+    runner.retry_ms = now_ms + (after_ms or backoff_ms(runner.failures))
+    changed.add(("runner", runner.id))
+
+
+def backoff_ms(failures: int) -> DurationMs:
+    """0.5 s doubling to 60 s."""
+    return min(500 << min(max(0, failures - 1), 7), 60_000)

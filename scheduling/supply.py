@@ -1,0 +1,231 @@
+"""From demand to launches: pools for jobs, machines for pools, ready floors for types."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from itertools import islice
+
+from scheduling import messages as m
+from scheduling import placement
+from scheduling.draft import LAUNCHES_A_TICK, Draft
+from scheduling.lifecycle import GoneReason, RunnerState
+from scheduling.matching import Taste, access_json, matcher
+from scheduling.model import Job, LaunchTerms, Pool, Runner, UnixMs, Verdict
+from scheduling.placement import Choice, Wish
+from scheduling.policy import Policy, RunnerType
+from scheduling.upkeep import floor_of, reap
+from scheduling.world import World
+
+_ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+# ---- demand ------------------------------------------------------------------------------------------------
+
+
+def route(draft: Draft) -> None:
+    """Give every queued job a pool: that of the runner type with the best placement."""
+    world = draft.world
+    for key in list(world.unrouted):
+        job = world.jobs[key]
+        found = matcher(draft.policy).route(job, draft.now_ms)
+        pool = _best_pool(draft, job, found.pools) if found.pools else None
+        draft.decide(m.JobRouted(draft.now_ms, key, pool, found.blocked, found.again_ms))
+
+
+def _best_pool(draft: Draft, job: Job, pools: tuple[Pool, ...]) -> Pool:
+    if len(pools) == 1:
+        return pools[0]
+
+    def order(pool: Pool) -> tuple[object, ...]:
+        choice = choose(draft, _wish(draft, job, pool))
+        return (0, choice.candidate.order) if isinstance(choice, Choice) else (1, ())
+
+    return min(pools, key=order)
+
+
+def _wish(draft: Draft, job: Job, pool: Pool) -> Wish:
+    rtype = draft.policy.runner_types[pool.runner_type]
+    return Wish(rtype, job.repository, pool.providers, matcher(draft.policy).taste(job))
+
+
+def choose(draft: Draft, wish: Wish) -> Choice | tuple[Verdict, ...]:
+    if full := _full(draft, wish.rtype):
+        return (Verdict(wish.rtype.name, refusal=full),)
+    return placement.choose(draft.world, draft.policy, wish, draft.now_ms)
+
+
+def _full(draft: Draft, rtype: RunnerType) -> str:
+    """Which cap forbids one more runner of this type; empty when none does."""
+    world, policy = draft.world, draft.policy
+    if policy.max_runners is not None and world.live_count("") >= policy.max_runners:
+        return f"the fleet runs its limit of {policy.max_runners} runners"
+    if rtype.max_runners is not None and world.live_count(f"type:{rtype.name}") >= rtype.max_runners:
+        return f"{rtype.name} runs its max_runners {rtype.max_runners}"
+    return ""
+
+
+# ---- supply ------------------------------------------------------------------------------------------------
+
+_RELEASABLE = (RunnerState.READY, RunnerState.STARTING, RunnerState.UNKNOWN, RunnerState.PLANNED)
+
+
+def hand_over(draft: Draft) -> None:
+    """Free what a pool does not need, let booted machines register where a pool needs them."""
+    world = draft.world
+    for pool in list(world.supply):
+        surplus = len(world.supply[pool]) - len(world.queued.get(pool, ()))
+        if surplus > 0:
+            _release(draft, pool, surplus)
+    for runner_id in list(world.by_state[RunnerState.READY]):
+        runner = world.runners[runner_id]
+        if drained(draft, runner):
+            reap(draft, runner, GoneReason.DRAINED)
+        elif runner.pool:
+            _register(draft, runner)
+
+
+def _release(draft: Draft, pool: str, surplus: int) -> None:
+    members = [draft.world.runners[runner_id] for runner_id in draft.world.supply[pool]]
+    for state in reversed(_RELEASABLE):
+        for runner in members:
+            if surplus and runner.state is state:
+                draft.decide(m.RunnerReleased(draft.now_ms, runner.id))
+                surplus -= 1
+
+
+def drained(draft: Draft, runner: Runner) -> bool:
+    switches = draft.world.switches
+    return bool(switches) and any(
+        target in switches for target in ("all", f"provider:{runner.offer.provider}", f"type:{runner.runner_type}")
+    )
+
+
+def _register(draft: Draft, runner: Runner) -> None:
+    pool = draft.world.pools[runner.pool]
+    draft.decide(m.RunnerAssigned(draft.now_ms, runner.id, pool.key, pool.target))
+
+
+def serve(draft: Draft) -> None:
+    """Launch for unmet demand, oldest job first over all pools; a free machine of the type is taken first."""
+    world = draft.world
+    heap: list[tuple[UnixMs, str, int]] = []
+    waiting: dict[str, list[str]] = {}
+    for pool, queue in world.queued.items():
+        have = len(world.supply.get(pool, ()))
+        if have < len(queue):
+            waiting[pool] = list(islice(queue, have, have + LAUNCHES_A_TICK))
+            heap.append((world.jobs[waiting[pool][0]].queued_ms, pool, 0))
+    heapq.heapify(heap)
+    while heap and draft.launches < LAUNCHES_A_TICK:
+        _, pool, index = heapq.heappop(heap)
+        job = world.jobs[waiting[pool][index]]
+        if job.pool == pool and not (_take_free(draft, pool) or _launch_for(draft, job)):
+            continue
+        if index + 1 < len(waiting[pool]):
+            since = world.jobs[waiting[pool][index + 1]].queued_ms
+            heapq.heappush(heap, (since, pool, index + 1))
+
+
+def _take_free(draft: Draft, pool_key: str) -> bool:
+    """Assign a free machine of the pool's type whose provider and payers this pool may use, the readiest first."""
+    world, policy = draft.world, draft.policy
+    pool = world.pools[pool_key]
+    found: Runner | None = None
+    for runner_id in world.free.get(pool.runner_type, ()):
+        runner = world.runners[runner_id]
+        if pool.providers is not None and runner.offer.provider not in pool.providers:
+            continue
+        if drained(draft, runner) or not _payable(policy, pool, runner):
+            continue
+        if runner.state is RunnerState.READY:
+            found = runner
+            break
+        found = found or runner
+    if found is None:
+        return False
+    draft.decide(m.RunnerAssigned(draft.now_ms, found.id, pool.key, pool.target))
+    return True
+
+
+def _payable(policy: Policy, pool: Pool, runner: Runner) -> bool:
+    """Whether every fund that holds money for the runner may pay for the pool's repository."""
+    wish = Wish(policy.runner_types[pool.runner_type], pool.repository, pool.providers, Taste())
+    funds = [policy.funds.get(part.fund) for part in runner.hold]
+    return all(fund is not None and placement.pays(fund, wish, runner.offer) for fund in funds)
+
+
+def _launch_for(draft: Draft, job: Job) -> bool:
+    """Launch for this job in its pool, or in another runner type's pool when its own cannot serve it."""
+    world = draft.world
+    pool = world.pools[job.pool]
+    choice = choose(draft, _wish(draft, job, pool))
+    if not isinstance(choice, Choice):
+        draft.plan.refusals[pool.key] = choice
+        for other in matcher(draft.policy).route(job, draft.now_ms).pools:
+            choice = choose(draft, _wish(draft, job, other)) if other.key != pool.key else choice
+            if isinstance(choice, Choice):
+                draft.decide(m.JobRouted(draft.now_ms, job.key, other))
+                pool = other
+                break
+        else:
+            return False
+    if isinstance(choice, Choice):
+        launch(draft, draft.policy.runner_types[pool.runner_type], choice, pool.key, job.key)
+    return True
+
+
+def launch(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job_key: str) -> None:
+    draft.launches += 1
+    candidate = choice.candidate
+    terms = LaunchTerms(
+        policy_hash=draft.policy.hash,
+        access=access_json(rtype),
+        labels=rtype.labels,
+        image=choice.image,
+        boot_timeout_ms=rtype.boot_timeout_ms,
+        register_timeout_ms=rtype.register_timeout_ms,
+        idle_timeout_ms=rtype.idle_timeout_ms,
+        ready_max_age_ms=rtype.ready_max_age_ms,
+        max_lifetime_ms=rtype.max_lifetime_ms,
+        disk_gib=rtype.hardware.disk_gib,
+    )
+    draft.decide(
+        m.RunnerPlanned(
+            draft.now_ms,
+            runner_id=_runner_id(draft.world),
+            runner_type=rtype.name,
+            pool=pool,
+            launched_for=job_key,
+            offer=candidate.offer,
+            price=candidate.price,
+            fund=candidate.fund.name if candidate.fund else "",
+            hold=choice.hold,
+            terms=terms,
+            placement=choice.verdicts,
+            probes=choice.probes,
+        )
+    )
+
+
+def _runner_id(world: World) -> str:
+    """`r` + 20 characters, unique by the leader's epoch and the fleet's count of launches."""
+    digest = hashlib.sha256(f"{world.epoch}/{world.totals.launched}".encode()).digest()
+    return "r" + "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in digest[:20])
+
+
+# ---- ready floors ------------------------------------------------------------------------------------------
+
+
+def keep_floors(draft: Draft) -> None:
+    for rtype in draft.policy.runner_types.values():
+        if not rtype.ready:
+            continue
+        missing = floor_of(rtype, draft.now_ms) - len(draft.world.free.get(rtype.name, ()))
+        wish = Wish(rtype, "", None, Taste())
+        while missing > 0 and draft.launches < LAUNCHES_A_TICK:
+            choice = choose(draft, wish)
+            if not isinstance(choice, Choice):
+                draft.plan.refusals[f"floor:{rtype.name}"] = choice
+                break
+            launch(draft, rtype, choice, "", "")
+            missing -= 1

@@ -1,0 +1,134 @@
+"""What time alone calls for: funds that open, runners that are due, settlements, records to forget."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import islice
+
+from scheduling import ledger
+from scheduling import messages as m
+from scheduling.draft import REAPS_A_TICK, Draft
+from scheduling.lifecycle import GoneReason, RunnerState
+from scheduling.model import Runner, UnixMs
+from scheduling.policy import RunnerType
+from scheduling.reaping import CONFIRM_GAP_MS, finished_for_good, timed_out
+from scheduling.windows import is_open
+
+KEPT_MS = 24 * 3_600_000
+KEPT_JOBS = 50_000
+KEPT_RUNNERS = 20_000
+TOMBSTONE_MS = 4 * 24 * 3_600_000
+"""GitHub redelivers for three days."""
+
+LOOK_AGAIN_MS = 30_000
+
+
+def open_funds(draft: Draft) -> None:
+    for fund in draft.policy.funds.values():
+        account = draft.world.funds.get(fund.name)
+        if account is None or not account.known:
+            event = ledger.opening(fund, draft.now_ms)
+            if event is not None:
+                draft.decide(event)
+
+
+def wake(draft: Draft) -> None:
+    """Judge every record whose time has come."""
+    wakes, world = draft.world.wakes, draft.world
+    while wakes and wakes[0][0] <= draft.now_ms:
+        if draft.reaps >= REAPS_A_TICK:
+            draft.plan.reaps_capped = True
+            break
+        _, kind, key = heapq.heappop(wakes)
+        if kind == "runner" and key in world.runners:
+            _judge(draft, world.runners[key])
+        elif kind == "job" and key in world.blocked:
+            world.blocked.pop(key)
+            world.unrouted[key] = None
+
+
+def _judge(draft: Draft, runner: Runner) -> None:
+    now_ms = draft.now_ms
+    if finished_for_good(runner):
+        _settle(draft, runner)
+        return
+    reason = timed_out(runner, now_ms)
+    if reason is GoneReason.BOOT_TIMEOUT and not runner.suspect_ms:
+        draft.decide(m.RunnerSuspected(now_ms, runner.id))
+    elif reason is not None:
+        reap(draft, runner, reason)
+    elif runner.state is RunnerState.READY and runner.free_ms:
+        if now_ms < runner.free_ms + runner.terms.idle_timeout_ms:
+            return
+        if above_floor(draft, runner):
+            reap(draft, runner, GoneReason.SURPLUS)
+        else:
+            draft.world.wake_at(now_ms + LOOK_AGAIN_MS, "runner", runner.id)
+    elif runner.state is RunnerState.IDLE and now_ms >= runner.registered_ms + runner.terms.idle_timeout_ms:
+        _judge_idle(draft, runner)
+
+
+def _judge_idle(draft: Draft, runner: Runner) -> None:
+    """Idle and surplus, found so twice and apart: GitHub may have given it a job that we do not know of yet."""
+    world, now_ms = draft.world, draft.now_ms
+    surplus = len(world.supply.get(runner.pool, ())) > len(world.queued.get(runner.pool, ()))
+    if not surplus:
+        if runner.suspect_ms:
+            draft.decide(m.RunnerSuspected(now_ms, runner.id, clear=True))
+        world.wake_at(now_ms + LOOK_AGAIN_MS, "runner", runner.id)
+    elif not runner.suspect_ms:
+        draft.decide(m.RunnerSuspected(now_ms, runner.id))
+    elif now_ms >= runner.suspect_ms + CONFIRM_GAP_MS:
+        reap(draft, runner, GoneReason.IDLE)
+
+
+def reap(draft: Draft, runner: Runner, reason: GoneReason) -> None:
+    draft.reaps += 1
+    draft.decide(m.ReapDecided(draft.now_ms, runner.id, reason))
+
+
+def _settle(draft: Draft, runner: Runner) -> None:
+    parts = ledger.bill(runner)
+    start, end = ledger.lifetime(runner)
+    draft.decide(
+        m.RunnerSettled(
+            draft.now_ms,
+            runner.id,
+            parts=tuple((part.fund, part.period, part.amount) for part in parts),
+            cost=ledger.price_of(runner.price, end - start),
+            overruns=ledger.overruns(draft.policy.funds, draft.world.funds, runner),
+        )
+    )
+
+
+def forget(draft: Draft) -> None:
+    world, old_ms = draft.world, draft.now_ms - KEPT_MS
+    jobs: list[str] = []
+    for key in islice(world.finished, 1000):
+        if world.jobs[key].completed_ms > old_ms and len(world.finished) - len(jobs) <= KEPT_JOBS:
+            break
+        jobs.append(key)
+    tombstones = []
+    for key, at_ms in islice(world.tombstones.items(), 1000):
+        if at_ms > draft.now_ms - TOMBSTONE_MS:
+            break
+        tombstones.append(key)
+    gone = world.by_state[RunnerState.GONE]
+    runners: list[str] = []
+    for key in islice(gone, 1000):
+        if world.runners[key].gone_ms > old_ms and len(gone) - len(runners) <= KEPT_RUNNERS:
+            break
+        runners.append(key)
+    if jobs or tombstones or runners:
+        draft.decide(m.RecordsForgotten(draft.now_ms, tuple(jobs), tuple(tombstones), tuple(runners)))
+
+
+def floor_of(rtype: RunnerType, now_ms: UnixMs) -> int:
+    """Of overlapping windows the largest count; outside all of them 0."""
+    return max((floor.count for floor in rtype.ready if is_open(floor.when, now_ms)), default=0)
+
+
+def above_floor(draft: Draft, runner: Runner) -> bool:
+    rtype = draft.policy.runner_types.get(runner.runner_type)
+    floor = floor_of(rtype, draft.now_ms) if rtype else 0
+    return len(draft.world.free.get(runner.runner_type, ())) > floor
