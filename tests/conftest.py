@@ -37,8 +37,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    stats = terminalreporter.stats
+    if stats.get("error") or stats.get("deselected"):
+        return  # not the whole suite
     not_run: dict[str, list[str]] = defaultdict(list)
-    for report in terminalreporter.stats.get("skipped", []):
+    for report in stats.get("skipped", []):
         longrepr = report.longrepr
         reason = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
         not_run[reason.removeprefix("Skipped: ")].append(report.nodeid)
