@@ -23,8 +23,8 @@ Append = Callable[[Sequence[m.Event]], Awaitable[None]]
 class Crew:
     """The effects under way of one leader."""
 
-    def __init__(self, effects: Effects, append: Append, metrics: Metrics) -> None:
-        self._effects, self._append, self._metrics = effects, append, metrics
+    def __init__(self, effects: Effects, append: Append, metrics: Metrics, dice: random.Random) -> None:
+        self._effects, self._append, self._metrics, self._dice = effects, append, metrics, dice
         self._under_way: dict[m.Command, asyncio.Task[None]] = {}
         self._reported: dict[m.Command, float] = {}  # performed; its fact may not have been evolved yet
 
@@ -63,7 +63,7 @@ class Crew:
                 return
             except StoreAway as error:
                 log.warning("the store is away, a result waits: %s", error)
-                await asyncio.sleep(pause_s * (0.5 + random.random()))
+                await asyncio.sleep(pause_s * (0.5 + self._dice.random()))
                 pause_s = min(2 * pause_s, 5.0)
 
     async def finish(self, limit_s: float) -> None:

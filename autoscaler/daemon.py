@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -91,11 +91,13 @@ class Daemon:
         metrics: Metrics,
         observe: bool = False,
         lease_s: float = LEASE_S,
+        dice: random.Random | None = None,
     ) -> None:
         self.store, self.clock, self.github, self.parts = store, clock, github, parts
         self.fleet, self.metrics, self.observe = fleet, metrics, observe
         self.lease_s = lease_s
-        self.holder = secrets.token_hex(8)
+        self.dice = dice or random.SystemRandom()
+        self.holder = self.dice.randbytes(8).hex()
         self.leader: Leader | None = None
         self._poisoned: set[str] = set()
         self._stopping = False
@@ -170,8 +172,8 @@ class Daemon:
             self.clock,
             self.observe,
         )
-        epoch = secrets.token_hex(8)
-        crew = Crew(effects, self.store.append, self.metrics)
+        epoch = self.dice.randbytes(8).hex()
+        crew = Crew(effects, self.store.append, self.metrics, self.dice)
         self.leader = leader = Leader(fence, world, loaded.cursor, epoch, effects, crew)
         now_ms = self.clock.now_ms()
         leader.inject(m.LeadershipTaken(now_ms, tuple(self.parts.providers), epoch))

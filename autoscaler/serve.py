@@ -80,7 +80,7 @@ class Replica:
         app = web.Application(client_max_size=webhook.BODY_MAX)
         if self.role != "scheduler":
             secrets = SecretsFile(self.settings.require("webhook_secret_file"))
-            receiver = Receiver(self.store.append, secrets, self._is_ours, self.clock, self.metrics.webhook)
+            receiver = Receiver(self.store.append, secrets, self._is_ours, self.clock)
             app.add_routes(webhook.routes(receiver))
         app.add_routes(runner_api.routes(self.runner_api))
         app.add_routes(http_api.routes(self.source, self.metrics, self.settings.api_tokens))
