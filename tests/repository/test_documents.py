@@ -27,9 +27,6 @@ SOURCES = sorted(
 EXAMPLES = sorted(path.relative_to(ROOT) for path in (ROOT / "deploy").rglob("*") if path.is_file())
 LONGEST_FILE = 400  # lines
 LISTS = {"scheduling/messages.py"}  # one record an event: nothing to split
-    "scheduling/evolve.py",
-    "scheduling/messages.py",
-}  # one small handler, one record an event; nothing to split
 
 
 def text(document: Path) -> str:
