@@ -44,9 +44,11 @@ class RunnerPackage(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    version: str = Field(VERSION, pattern=r"^\d+\.\d+\.\d+$", description="release of actions/runner")
-    sha256: Mapping[Arch, str] = Field(SHA256, description="SHA-256 of the tarball, by architecture: x64, arm64")
-    url: str = Field(RUNNER_URL, description="where it is fetched; {version} and {arch} are filled in")
+    version: str = Field(default=VERSION, pattern=r"^\d+\.\d+\.\d+$", description="release of actions/runner")
+    sha256: Mapping[Arch, str] = Field(
+        default=SHA256, description="SHA-256 of the tarball, by architecture: x64, arm64"
+    )
+    url: str = Field(default=RUNNER_URL, description="where it is fetched; {version} and {arch} are filled in")
 
     @model_validator(mode="after")
     def _own_sums(self) -> RunnerPackage:

@@ -190,7 +190,7 @@ def test_a_failing_finished_hook_fails_no_job(machine):
     )
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user's account is entered")
+@pytest.mark.needs("root")
 async def test_the_job_is_an_unprivileged_user_and_cannot_read_the_launch_data(machine):
     machine.plan["user"] = "nobody"
     machine.job(steps=f"id -u > steps.txt; cat {machine.folder}/boot.json >> steps.txt 2>/dev/null")

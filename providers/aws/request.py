@@ -1,0 +1,85 @@
+"""One launch as EC2's RunInstances takes it. Pure: one spec and one policy give the same bytes on every replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from providers.aws.settings import AwsSettings
+from providers.base import LaunchSpec, Refused
+from providers.bootstrap import linux_user_data
+from scheduling.model import Purchase
+
+USER_DATA_BYTES = 16_384
+METADATA_SERVICE = "169.254.169.254/32"
+TAGGED = ("instance", "volume", "network-interface")
+
+
+class Root(NamedTuple):
+    """An image's root disk: its device name (`/dev/xvda`; another name would add a disk) and its size."""
+
+    device: str
+    gib: int
+
+    @classmethod
+    def of(cls, image: Mapping[str, Any]) -> Root:
+        """From one entry of DescribeImages."""
+        disks = {entry["DeviceName"]: entry.get("Ebs", {}) for entry in image.get("BlockDeviceMappings", ())}
+        device = image["RootDeviceName"]
+        return cls(device, disks.get(device, {}).get("VolumeSize", 0))
+
+
+def run_instances(spec: LaunchSpec, settings: AwsSettings, root: Root) -> dict[str, Any]:
+    """Parameters of RunInstances. Refused when settings lack a part.
+
+    EC2's client token is zonal, so the subnet pins the zone and the placement makes EC2 check that it does.
+    """
+    offer = spec.offer
+    subnet = settings.subnets.get(offer.region, {}).get(offer.zone)
+    if subnet is None:
+        raise Refused(
+            f"settings.subnets names no subnet in {offer.zone} ({offer.region}) for provider {offer.provider}"
+        )
+    size = {"VolumeSize": gib} if (gib := max(spec.disk_gib, root.gib)) else {}
+    disk = {"VolumeType": settings.volume_type, "DeleteOnTermination": True, **size}
+    request: dict[str, Any] = {
+        "ClientToken": spec.runner_id,
+        "MinCount": 1,
+        "MaxCount": 1,
+        "ImageId": spec.image,
+        "InstanceType": offer.instance_type,
+        "SubnetId": subnet,
+        "Placement": {"AvailabilityZone": offer.zone},
+        "UserData": _user_data(spec, settings),
+        "BlockDeviceMappings": [{"DeviceName": root.device, "Ebs": disk}],
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {"HttpEndpoint": "enabled", "HttpTokens": "required", "HttpPutResponseHopLimit": 1},
+        "TagSpecifications": [{"ResourceType": kind, "Tags": _tags(spec, settings.tags)} for kind in TAGGED],
+    }
+    if groups := settings.security_groups.get(offer.region):
+        request["SecurityGroupIds"] = list(groups)
+    if settings.instance_profile:
+        request["IamInstanceProfile"] = {"Name": settings.instance_profile}
+    if offer.purchase is Purchase.SPOT:
+        one_time = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+        request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": one_time}
+    return request
+
+
+def _user_data(spec: LaunchSpec, settings: AwsSettings) -> str:
+    arch = spec.offer.hardware.arch
+    package = settings.runner.for_arch(arch)
+    if package is None:
+        raise Refused(f"settings.runner.sha256 has no entry for {arch}, which {spec.offer.instance_type} needs")
+    text = linux_user_data(spec.boot, package, spec.lifetime_ms, [METADATA_SERVICE])
+    if len(text) > USER_DATA_BYTES:
+        raise Refused(
+            f"user data of runner type {spec.runner_type} is {len(text)} bytes and EC2 takes {USER_DATA_BYTES}: "
+            "shorten the type's access lists"
+        )
+    return text
+
+
+def _tags(spec: LaunchSpec, more: Mapping[str, str]) -> list[dict[str, str]]:
+    tags = {**more, "Name": spec.name, **spec.tags}
+    return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
