@@ -102,17 +102,14 @@ class Installation:
 
     async def admit(self, need: Need) -> None:
         """Waits for a JIT creation's turn. Raises `RateLimited` with the time where that is too long."""
-        wait_ms = self.pace.wait_ms() if need is Need.JIT else 0
-        if wait_ms > JIT_PATIENCE_MS:
+        self._refuse_held(need)
+        if need is not Need.JIT:
+            return
+        if (wait_ms := self.pace.wait_ms()) > JIT_PATIENCE_MS:
             text = f"JIT creations of App {self.app} for {self.owner} are paced at {self.pace.rate:.0f} a minute"
-            raise RateLimited(text, wait_ms, secondary=False)
-        if need is Need.JIT:
-            await self.pace.acquire()
-        if held_ms := self._held_ms(need):
-            text = (
-                f"GitHub's limit for App {self.app} at {self.owner} leaves nothing for this call until its reset"
-            )
-            raise RateLimited(text, held_ms, secondary=False)
+            raise RateLimited(text, wait_ms)
+        if await self.pace.acquire():
+            self._refuse_held(need)
 
     async def send(self, call: Call) -> Response[Any]:
         """A 2xx answer. Raises `GitHubError`, and `Lost` when no answer came. A refused token is replaced once."""
@@ -148,6 +145,11 @@ class Installation:
         """How long a limit that GitHub named, or a budget kept for more urgent calls, still holds."""
         now_ms = self.connection.clock.now_ms()
         return max(0, self._blocked.get(need, 0) - now_ms, self.budgets.wait_ms(need, now_ms))
+
+    def _refuse_held(self, need: Need) -> None:
+        if held_ms := self._held_ms(need):
+            where = f"App {self.app} at {self.owner}"
+            raise RateLimited(f"GitHub's limit for {where} leaves nothing for this call until its reset", held_ms)
 
     async def token(self) -> str:
         if self.connection.clock.now_ms() >= self._until_ms:

@@ -84,7 +84,8 @@ class Budgets:
         return list(self._known.values())
 
     def _of(self, need: Need) -> Budget | None:
-        return self._known.get(self._resources.get(need, "core"))
+        """None while GitHub has not said what such calls are counted in: then one is tried."""
+        return self._known.get(self._resources.get(need, ""))
 
 
 class JitPace:
@@ -108,10 +109,10 @@ class JitPace:
         while self._starts and self._starts[0] <= now_ms - MINUTE_MS:
             self._starts.popleft()
         allowed = int(self.rate)
-        if len(self._starts) < allowed:
-            return 0
-        earliest = max(self._starts[-allowed] + MINUTE_MS, self._starts[-1])  # never before one promised earlier
-        return max(0, earliest - now_ms)
+        earliest = max(now_ms, self._starts[-1]) if self._starts else now_ms  # never before one promised earlier
+        if len(self._starts) >= allowed:
+            earliest = max(earliest, self._starts[-allowed] + MINUTE_MS)
+        return earliest - now_ms
 
     async def acquire(self) -> DurationMs:
         """Waits for its turn; returns how long that took."""

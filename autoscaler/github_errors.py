@@ -58,7 +58,7 @@ class BadRequest(GitHubError):
 class RateLimited(GitHubError):
     """A primary or secondary limit; `secondary` ones show in no header."""
 
-    def __init__(self, detail: str, retry_after_ms: DurationMs, secondary: bool) -> None:
+    def __init__(self, detail: str, retry_after_ms: DurationMs, secondary: bool = False) -> None:
         super().__init__(Trouble.TRANSIENT, detail, retry_after_ms)
         self.secondary = secondary
 

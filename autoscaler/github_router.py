@@ -62,14 +62,18 @@ class Router:
         """One App's answer; every failure as a `GitHubError`."""
         await installation.admit(call.need)
         try:
+            return await self._proven(installation, call)
+        except Lost as lost:
+            sent, detail = lost.sent, str(lost)
+        raise JitUnknown(Trouble.TRANSIENT, detail) if sent and call.method == "POST" else transient(detail)
+
+    async def _proven(self, installation: Installation, call: Call) -> Response[Any]:
+        try:
             return await installation.send(call)
         except NotFound:
             if call.collection:
                 await installation.sees(call.collection)
             raise
-        except Lost as lost:
-            sent, detail = lost.sent, str(lost)
-        raise JitUnknown(Trouble.TRANSIENT, detail) if sent and call.method == "POST" else transient(detail)
 
     async def listed(self) -> list[Installation]:
         """All installations of all Apps, asked anew. Raises `GitHubError` if any App cannot tell."""

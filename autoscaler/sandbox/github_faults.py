@@ -12,7 +12,7 @@ from scheduling.model import DurationMs
 
 @dataclass(slots=True)
 class Fault:
-    """A rule for requests whose method and path match: an `fnmatch` pattern, with or without query, no GHES prefix.
+    """A rule for requests whose method and path (`fnmatch`, with or without query, no GHES prefix) match.
 
     `status` 0 changes no answer (for `latency_ms` alone). `applied`: the request does its work first, and only its
     answer is replaced. `drop`: the connection closes without an answer. `count`: how often; None for ever.

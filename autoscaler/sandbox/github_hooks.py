@@ -13,7 +13,7 @@ import itertools
 import logging
 import uuid
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
@@ -102,30 +102,26 @@ class HookSender:
         if self.faults.chance(chances.lose):
             self._record(delivery, 0)
             return
-        for _ in range(2 if self.faults.chance(chances.double) else 1):
-            if chances.delay_ms:
-                self._held += 1
-                self._spawn(self._later(delivery, int(self.faults.random.random() * chances.delay_ms)))
-            else:
-                self._queue.put_nowait(delivery)
+        self._put(delivery)
+        if self.faults.chance(chances.double):
+            self._put(replace(delivery, id=next(self._ids)))
 
     def redeliver(self, delivery_id: int, app_id: str) -> bool:
         """Sends a failed delivery of that App once more, with the same GUID."""
         for old in self.deliveries:
             if old.id == delivery_id and old.hook.app_id == app_id and old.failed:
-                again = Delivery(
-                    id=next(self._ids),
-                    guid=old.guid,
-                    hook=old.hook,
-                    action=old.action,
-                    repository_id=old.repository_id,
-                    installation_id=old.installation_id,
-                    body=old.body,
-                    redelivery=True,
-                )
+                again = replace(old, id=next(self._ids), redelivery=True)
                 self._queue.put_nowait(again)
                 return True
         return False
+
+    def _put(self, delivery: Delivery) -> None:
+        delay_ms = int(self.faults.random.random() * self.faults.webhooks.delay_ms)
+        if delay_ms:
+            self._held += 1
+            self._spawn(self._later(delivery, delay_ms))
+        else:
+            self._queue.put_nowait(delivery)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any
 
 import aiohttp
@@ -10,6 +11,7 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from autoscaler import github_connection
 from autoscaler.clock import Clock
 from autoscaler.github import AppCredentials, GitHub
 from autoscaler.sandbox.github import GitHubStandIn
@@ -19,6 +21,13 @@ from tests.github.world import OWNER, Connect, Receiver, Runner
 @pytest.fixture(scope="session")
 def key() -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads are repeated at once: these waits are real time."""
+    short = tuple(timedelta(milliseconds=10) for _ in github_connection.READ_RETRIES)
+    monkeypatch.setattr(github_connection, "READ_RETRIES", short)
 
 
 @pytest.fixture

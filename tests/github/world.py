@@ -23,9 +23,9 @@ Connect = Callable[..., Awaitable[GitHub]]
 class StillClock(Clock):
     """Time that moves only when told, or by sleeping."""
 
-    def __init__(self, now_ms: int = 1_790_000_000_000) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.now = now_ms
+        self.now = 1_790_000_000_000
 
     def now_ms(self) -> int:
         return self.now
@@ -34,8 +34,16 @@ class StillClock(Clock):
         self.now += max(0, ms)
         await asyncio.sleep(0)
 
-    def real_seconds(self, ms: int) -> float:
-        return ms / 1000
+
+class OthersClock(Clock):
+    """The time of a `StillClock` for another party, whose sleeping does not move it."""
+
+    def __init__(self, still: StillClock) -> None:
+        super().__init__()
+        self.still = still
+
+    def now_ms(self) -> int:
+        return self.still.now
 
 
 @dataclass
