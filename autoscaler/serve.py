@@ -83,7 +83,7 @@ class Replica:
             receiver = Receiver(self.store.append, secrets, self._is_ours, self.clock)
             app.add_routes(webhook.routes(receiver))
         app.add_routes(runner_api.routes(self.runner_api))
-        app.add_routes(http_api.routes(self.source, self.metrics, self.settings.api_tokens))
+        http_api.add_to(app, self.source, self.metrics, self.settings.api_tokens)
         return app
 
     def _is_ours(self, labels: tuple[str, ...], repository: str) -> bool:

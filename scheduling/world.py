@@ -125,7 +125,7 @@ class World:
             for scope in live_scopes(runner):
                 self.live[scope] = self.live.get(scope, 0) + 1
             self.wake_at(deadline(runner), "runner", runner.id)
-        if runner.state in SUPPLY:
+        if is_supply(runner):
             if runner.pool:
                 self.supply.setdefault(runner.pool, {})[runner.id] = None
             else:
@@ -178,6 +178,14 @@ TABLES = {
     "fund": "funds",
     "switch": "switches",
 }
+
+
+def is_supply(runner: Runner) -> bool:
+    """Whether the demand of its pool need not be launched for again.
+
+    A busy runner counts until GitHub has said which job it runs: that job still stands in the queue.
+    """
+    return runner.state in SUPPLY or (runner.state is RunnerState.BUSY and not runner.running)
 
 
 def live_scopes(runner: Runner) -> tuple[str, ...]:

@@ -296,3 +296,16 @@ def test_an_unknown_outcome_that_made_nothing_ends_after_the_settling_time() -> 
     runner_id = runner.id
     fleet.run(2 * HOUR)
     assert fleet.world.runners[runner_id].state is RunnerState.GONE
+
+
+def test_k1_a_started_callback_before_the_webhook_launches_nothing_more() -> None:
+    fleet = Fleet(policy())
+    fleet.job(1)
+    (runner,) = fleet.idle()
+    fleet.tell(m.StageReported(fleet.now, runner.id, m.Stage.STARTED))
+    fleet.step()
+    assert not fleet.planned()
+    fleet.start(1, runner)
+    fleet.job(2)
+    fleet.step()
+    assert len(fleet.planned()) == 1
