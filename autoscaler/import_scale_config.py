@@ -110,9 +110,11 @@ def _runner_type(
     full = {**DEFAULTS, **entry}
     instance_type, system = _text(tree, full, at, "instance_type"), _text(tree, full, at, "os")
     arch = "arm64" if _GRAVITON.match(instance_type) else "x64"
-    labels = ["self-hosted", system, arch, name, *_labels(tree, full, at)]
+    labels: dict[str, str] = {}
+    for label in ("self-hosted", system, arch, name, *_labels(tree, full, at)):
+        labels.setdefault(label.casefold(), label)
     result: dict[str, Any] = {
-        "labels": list({label.casefold(): label for label in reversed(labels)}.values())[::-1],
+        "labels": list(labels.values()),
         "hardware": {"os": system, "arch": arch, "disk": f"{_number(tree, full, at, 'disk_size')} GiB"},
         "offers": [{"provider": provider, "instance_types": [instance_type]}],
     }

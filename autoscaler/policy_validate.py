@@ -84,7 +84,11 @@ def _expected(kind: str, context: dict[str, Any], message: str) -> str:
         "too_long": "at most {max_length} entries",
     }
     if kind in bounds:
-        return bounds[kind].format(**context)
+        whole = {
+            key: int(bound) if isinstance(bound, float) and bound.is_integer() else bound
+            for key, bound in context.items()
+        }
+        return bounds[kind].format(**whole)
     first, _, rest = kind.partition("_")
     if first in words and rest in ("type", "parsing", "from_float", "attributes_type"):
         return words[first]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -49,8 +49,8 @@ NOT_ACTIVE = (
 
 LATER_KINDS = frozenset(str(row.value) for row in NOT_ACTIVE if row.path == _KIND)
 
-NEEDED_BY_KIND: Mapping[str, tuple[Path, ...]] = {"aws": (("regions",), ("settings", "subnets"))}
-"""Keys without which a provider of that kind cannot launch, although its model accepts their absence."""
+NEED_REGIONS: Mapping[str, str] = {"aws": "subnets"}
+"""Kinds that run nothing without `regions` and, for each of them, an entry of this key in `settings`."""
 
 NEED_IMAGE = frozenset({"aws"})
 """Kinds whose machines start from an image that the policy names."""
@@ -97,20 +97,24 @@ def _matches(pattern: Path, path: Path) -> bool:
 
 def _providers(tree: Tree, policy: Policy) -> None:
     for name, provider in policy.providers.items():
-        raw = tree.data["providers"][name]
-        for needed in NEEDED_BY_KIND.get(provider.kind, ()):
-            if not _given(raw, needed):
-                text = f"`{'.'.join(map(str, needed))}` is missing: nothing can be launched there"
-                tree.warn(("providers", name), text)
+        for missing in _missing(provider):
+            tree.warn(("providers", name), f"{missing}: nothing can be launched there")
         paid = any(fund.pays is None or name in fund.pays for fund in policy.funds.values())
         if not paid and provider.price.fixed != 0:
             tree.warn(("providers", name), f"no fund pays {show(name)}: only offers at 0 USD/h can run there")
 
 
-def _given(raw: object, path: Path) -> bool:
-    for step in path:
-        raw = raw.get(step) if isinstance(raw, dict) else None
-    return bool(raw)
+def _missing(provider: ProviderPolicy) -> Iterator[str]:
+    key = NEED_REGIONS.get(provider.kind)
+    if key is None:
+        return
+    places = provider.settings.get(key, {})
+    if not provider.regions:
+        yield "`regions` is missing"
+    if not places:
+        yield f"`settings.{key}` is missing"
+    elif bare := [region for region in provider.regions if not places.get(region)]:
+        yield f"`settings.{key}` has none in {', '.join(bare)}"
 
 
 def _closed(fund: Fund, now_ms: UnixMs) -> str:
