@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
+import aiohttp
+from rich.console import Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
 
+from autoscaler import terminal, why_text
 from autoscaler.clock import Clock
+from autoscaler.embedded import EmbeddedError
 from autoscaler.policy_file import load
 from autoscaler.sandbox import summary
 from autoscaler.sandbox.demo_world import FLEET, OWNERS, demo_runs, endless_runs, policy_text
+from autoscaler.sandbox.github_records import Job
 from autoscaler.sandbox.outcome import fund_lines, measure
 from autoscaler.sandbox.summary import Outcome
 from autoscaler.sandbox.surroundings import Surroundings
@@ -48,23 +55,28 @@ class DemoOptions:
 
 async def run_demo(options: DemoOptions) -> int:
     """Runs until all jobs are done and everything is at rest (`exit`), or until Ctrl-C. The exit code."""
+    logging.getLogger().setLevel(logging.ERROR)  # the faults of this world are part of the show, not news
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="autoscaler-demo-")))
         demo = Demo(options, directory)
         stack.push_async_callback(demo.close)
-        await demo.start()
+        try:
+            await demo.start()
+        except (OSError, EmbeddedError) as error:
+            talk(f"autoscaler: the demo cannot start at {demo.url}: {error}")
+            talk("If the port is taken, name another with --port, or none.")
+            return 1
         stopped = _stop_signal(stack)
         talk(f"Dashboard  {demo.url}/")
-        started_s = asyncio.get_running_loop().time()
         with _progress() as progress:
-            await demo.until_done(stopped, progress)
-        wall_ms = int((asyncio.get_running_loop().time() - started_s) * 1000)
-        found = summary.document(demo.outcome(wall_ms))
+            bar = progress.add_task("jobs", total=options.jobs if options.exit else None, now="")
+            await demo.until_done(stopped, lambda done, now: progress.update(bar, completed=done, now=now))
+        found = summary.document(demo.outcome())
         if options.json:
             print(json.dumps(found, indent=2))
         else:
-            summary.show(summary.page(found, demo.funds(), await demo.why()))
-        return 0 if summary.healthy(found) or (stopped.is_set() and not options.exit) else 1
+            terminal.show([summary.page(found, demo.funds(), await demo.why(), interrupted=stopped.is_set())])
+        return 0 if summary.healthy(found) or not options.exit else 1
 
 
 class Demo:
@@ -77,11 +89,13 @@ class Demo:
         self.surroundings = Surroundings(self.clock, directory, seed=options.seed, fleet=FLEET)
         self.surroundings.github.faults.webhooks.double = DOUBLED_DELIVERIES
         self.url = ""
+        self._began_s = 0.0
         self._replica: Replica | None = None
         self._world: World | None = None
         self._people: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        self._began_s = asyncio.get_running_loop().time()
         await self.surroundings.start(self._policy_text, OWNERS)
         env = self.surroundings.environment(self.options.port)
         self.url = f"http://{env['AUTOSCALER_LISTEN']}"
@@ -99,17 +113,20 @@ class Demo:
             await self._replica.stop()
         await self.surroundings.close()
 
-    async def until_done(self, stopped: asyncio.Event, progress: Progress) -> None:
-        """Returns when all is done and at rest (`exit`), when time is up, or when somebody stops it."""
-        bar = progress.add_task("jobs", total=self.options.jobs if self.options.exit else None, now="")
+    async def until_done(self, stopped: asyncio.Event, report: Callable[[int, str], object] | None = None) -> None:
+        """Returns when all is done and at rest (`exit`), when time is up, or when somebody stops it.
+
+        `report(done, words)` is called a few times a second.
+        """
+        loop = asyncio.get_running_loop()
         patience_s: float | None = None
         while not stopped.is_set():
-            progress.update(bar, completed=self._done(), now=self._now())
-            if self.options.exit and self._people and self._people.done():
+            if report:
+                report(self._done(), self._now())
+            if self._people and self._people.done():
                 self._people.result()
-                now_s = asyncio.get_running_loop().time()
-                patience_s = patience_s or now_s + self.clock.real_seconds(REST_MS) + REST_SECONDS
-                if self._at_rest() or now_s > patience_s:
+                patience_s = patience_s or loop.time() + self.clock.real_seconds(REST_MS) + REST_SECONDS
+                if self._at_rest() or loop.time() > patience_s:
                     return
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopped.wait(), LOOK_SECONDS)
@@ -121,17 +138,33 @@ class Demo:
         self._world = seen or self._world or World(FLEET)
         return self._world
 
-    def outcome(self, wall_ms: DurationMs) -> Outcome:
-        return measure(
-            self.surroundings,
-            self.world,
-            self.surroundings.policy,
-            since_ms=self.start_ms,
-            wall_ms=wall_ms,
-        )
+    def outcome(self) -> Outcome:
+        wall_ms = int((asyncio.get_running_loop().time() - self._began_s) * 1000)
+        policy = self.surroundings.policy
+        return measure(self.surroundings, self.world, policy, since_ms=self.start_ms, wall_ms=wall_ms)
 
     def funds(self) -> list[summary.FundLine]:
         return fund_lines(self.world, self.surroundings.policy, self.clock.now_ms())
+
+    async def why(self) -> RenderableType:
+        """What the daemon answers about one job: of those with the widest choice of payers, the longest wait."""
+        runners = self.world.runners
+
+        def tells(job: Job) -> tuple[int, DurationMs]:
+            runner = runners.get(job.runner_name.removeprefix(f"{FLEET}-"))
+            payers = {verdict.fund for verdict in runner.placement} if runner else set()
+            return len(payers), job.started_ms - job.queued_ms
+
+        started = [job for job in self.surroundings.github.jobs() if job.started_ms]
+        if not started:
+            return ""
+        job = max(started, key=tells)
+        async with (
+            aiohttp.ClientSession(raise_for_status=True) as session,
+            session.get(f"{self.url}/api/v1/jobs/{job.id}") as answer,
+        ):
+            screen = why_text.screen(await answer.json())
+        return Group(Text(f"$ autoscaler why {job.id}", style="bold"), "", screen)
 
     def _policy_text(self, clouds_url: str) -> str:
         return policy_text(seed=self.options.seed, clouds_url=clouds_url, now_ms=self.start_ms)
@@ -164,7 +197,7 @@ class Demo:
     def _now(self) -> str:
         jobs = Counter(job.state for job in self.surroundings.github.state.jobs.values())
         machines = len(self.surroundings.existing())
-        past = summary.span((self.clock.now_ms() - self.start_ms) / 1000)
+        past = terminal.span((self.clock.now_ms() - self.start_ms) / 1000)
         return f"{jobs['in_progress']} running · {jobs['queued']} waiting · {machines} machines · {past} of CI"
 
 
@@ -174,7 +207,7 @@ def talk(text: str) -> None:
 
 def _progress() -> Progress:
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("jobs  [dim]{task.fields[now]}"))
-    return Progress(*columns, console=Console(stderr=True))
+    return Progress(*columns, console=terminal.console(stderr=True))
 
 
 def _stop_signal(stack: AsyncExitStack) -> asyncio.Event:

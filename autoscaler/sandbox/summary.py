@@ -13,14 +13,14 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autoscaler.terminal import dollars, span, table
 from scheduling.model import DurationMs, MicroUSD, UnixMs
 
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99, "max": 1.0}
-TEN_CENTS = Decimal("0.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,39 +153,44 @@ def usd(amount: MicroUSD) -> str:
 # ---- for people ------------------------------------------------------------------------------------------------
 
 
-def page(found: Mapping[str, Any], funds: Sequence[FundLine], why: RenderableType = "") -> RenderableType:
-    """The document as a terminal shows it; `why` is one job's story."""
-    parts: list[RenderableType] = [_headline(found), _providers(found), _waiting(found), _bill(found)]
-    parts += [_funds(found, funds), _machines(found)]
+def page(
+    found: Mapping[str, Any], funds: Sequence[FundLine], why: RenderableType = "", interrupted: bool = False
+) -> RenderableType:
+    """The document as a terminal shows it; `why` is one job's story. `interrupted`: what still runs is no leak."""
+    parts: list[RenderableType] = [_headline(found, interrupted), _providers(found), _waiting(found), _bill(found)]
+    parts += [_funds(found, funds), _machines(found, interrupted)]
     return Group(*(line for part in parts for line in (part, "")), *([why] if why else []))
 
 
-def show(renderable: RenderableType) -> None:
-    """On stdout."""
-    Console(highlight=False).print(renderable)
-
-
-def _headline(found: Mapping[str, Any]) -> Text:
-    jobs, good = found["jobs"], healthy(found)
-    text = Text("✔ " if good else "✘ ", style="bold green" if good else "bold red")
+def _headline(found: Mapping[str, Any], interrupted: bool) -> Text:
+    jobs = found["jobs"]
+    if interrupted:
+        text = Text("Stopped: ", style="bold yellow")
+    else:
+        text = Text("✔ ", style="bold green") if healthy(found) else Text("✘ ", style="bold red")
     text.append(f"{jobs['completed']} of {jobs['total']} jobs ran", style="bold")
     text.append(f"  ·  {span(found['simulated_seconds'])} of CI in {span(found['wall_seconds'])}", style="dim")
-    for fate in ("cancelled", "lost", "unroutable", "waiting"):
+    words = {"cancelled": "yellow", "lost": "bold red", "unroutable": "bold red"}
+    words |= {} if interrupted else {"waiting": "bold red"}
+    for fate, style in words.items():
         if jobs[fate]:
-            text.append(f"  ·  {jobs[fate]} {fate}", style="yellow" if fate == "cancelled" else "bold red")
+            text.append(f"  ·  {jobs[fate]} {fate}", style=style)
     return text
 
 
 def _providers(found: Mapping[str, Any]) -> Table:
     jobs, costs = found["jobs"]["by_provider"], found["cost_usd"]["by_provider"]
-    table = _table("Where they ran", "provider", ">jobs", "", ">cost")
+    rows = table("Where they ran", "provider", ">jobs", "", ">cost")
     most = max(jobs.values(), default=1)
     for name, count in sorted(jobs.items(), key=lambda item: -item[1]):
-        cost = Decimal(costs[name])
-        table.add_row(
-            name, str(count), Text("█" * ceil(24 * count / most), style="cyan"), dollars(cost) if cost else "free"
+        cost = costs[name]
+        rows.add_row(
+            name,
+            str(count),
+            Text("█" * ceil(24 * count / most), style="cyan"),
+            dollars(cost) if Decimal(cost) else "free",
         )
-    return table
+    return rows
 
 
 def _waiting(found: Mapping[str, Any]) -> Text:
@@ -200,7 +205,7 @@ def _waiting(found: Mapping[str, Any]) -> Text:
 
 
 def _bill(found: Mapping[str, Any]) -> Text:
-    costs = {name: Decimal(value) for name, value in found["cost_usd"].items() if isinstance(value, str)}
+    costs = found["cost_usd"]
     text = Text("The bill  ", style="bold")
     text.append(f"{dollars(costs['cash'])} cash", style="bold green")
     text.append(f" + {dollars(costs['credits'])} of credits", style="not bold")
@@ -208,27 +213,27 @@ def _bill(found: Mapping[str, Any]) -> Text:
     text.append(f"\n          {dollars(costs['list'])}", style="not bold")
     text.append(" at the cheapest list price, for the jobs' own time", style="not bold dim")
     for name, words in (("overrun", "spent beyond a fund"), ("expired_credits", "of credits expired unused")):
-        if costs[name]:
+        if Decimal(costs[name]):
             text.append(f"\n          {dollars(costs[name])} {words}", style="bold red")
     return text
 
 
 def _funds(found: Mapping[str, Any], funds: Sequence[FundLine]) -> Table:
     spent = found["cost_usd"]["by_fund"]
-    table = _table("Whose money", "fund", ">spent here", ">left", ">of", "ends")
+    rows = table("Whose money", "fund", ">spent here", ">left", ">of", "ends")
     for fund in funds:
         ends = f"{datetime.fromtimestamp(fund.until_ms / 1000, UTC):%d %b %Y}" if fund.until_ms else "monthly"
-        table.add_row(
+        rows.add_row(
             fund.name,
-            dollars(Decimal(spent.get(fund.name, 0))),
+            dollars(spent.get(fund.name, "0")),
             f"${Decimal(fund.left) / 1_000_000:,.2f}",
             f"${Decimal(fund.limit) / 1_000_000:,.0f}",
             ends,
         )
-    return table
+    return rows
 
 
-def _machines(found: Mapping[str, Any]) -> Text:
+def _machines(found: Mapping[str, Any], interrupted: bool) -> Text:
     runners = found["runners"]
     left = runners["leaked_instances"], runners["leaked_registrations"]
     text = Text("Machines  ", style="bold")
@@ -237,30 +242,8 @@ def _machines(found: Mapping[str, Any]) -> Text:
         f"{runners['reaped_unused']} removed unused; ",
         style="not bold",
     )
+    if interrupted:
+        return text.append(f"{left[0]} were up", style="not bold")
     if any(left):
         return text.append(f"LEFT BEHIND: {left[0]} machines, {left[1]} registrations", style="bold red")
     return text.append("nothing left behind", style="not bold green")
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False
-    )
-    for column in columns:
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
-    return table
-
-
-def dollars(amount: Decimal) -> str:
-    """For people: cents, and more places where there are no cents."""
-    return f"${amount:,.2f}" if amount >= TEN_CENTS or not amount else f"${amount:,.4f}"
-
-
-def span(seconds: float) -> str:
-    """`41 s`, `3 min 20 s`, `1 h 05 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

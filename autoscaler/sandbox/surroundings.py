@@ -44,6 +44,7 @@ class Surroundings:
 
     async def start(self, policy_text: Callable[[str], str], owners: Iterable[str]) -> None:
         """Listens, then writes the policy that names where the accounts listen, and opens those accounts."""
+        self.directory.mkdir(exist_ok=True)
         self._server = web.AppRunner(clouds.application(self.clouds), access_log=None, shutdown_timeout=1)
         await self._server.setup()
         site = web.TCPSite(self._server, HOST, 0)

@@ -36,12 +36,12 @@ LATE_MS: DurationMs = 30_000
 STALE_MS: DurationMs = 60_000
 MEMORY_MS: DurationMs = HOUR_MS  # how long an ended machine still answers to its idempotency key
 
-REFUSALS: dict[Fault, type[ProviderError]] = {
-    Fault.NO_CAPACITY: NoCapacity,
-    Fault.QUOTA: QuotaExceeded,
-    Fault.REFUSED: Refused,
-    Fault.UNAUTHORIZED: Unauthorized,
-    Fault.TRANSIENT: Transient,
+REFUSALS: dict[Fault, tuple[type[ProviderError], str]] = {
+    Fault.NO_CAPACITY: (NoCapacity, "{offer.instance_type} is sold out in {offer.zone}"),
+    Fault.QUOTA: (QuotaExceeded, "the quota of {offer.region} is used up"),
+    Fault.REFUSED: (Refused, "it takes no such image"),
+    Fault.UNAUTHORIZED: (Unauthorized, "the credentials are not valid"),
+    Fault.TRANSIENT: (Transient, "too many requests"),
 }
 UNANSWERED = frozenset({Fault.NOT_APPLIED, Fault.ANSWER_LOST, Fault.APPLIED_LATE})
 
@@ -156,7 +156,8 @@ class SimCloud:
         fate = self.fate(self.launches)
         self.launches += 1
         if fate.fault in REFUSALS:
-            raise REFUSALS[fate.fault](f"{self.name} says {fate.fault} for {spec.offer.key}")
+            error, words = REFUSALS[fate.fault]
+            raise error(f"{self.name}: {words.format(offer=spec.offer)}")
         if fate.fault is not Fault.NOT_APPLIED:
             self._have_room(spec.offer)
             machine = self._make(key, spec, fate)
@@ -220,7 +221,7 @@ class SimCloud:
         capacity = self.settings.capacity if sold is None or sold.capacity is None else sold.capacity
         taken = sum(machine.spec.offer.key == offer.key for machine in self.machines())
         if capacity is not None and taken >= capacity:
-            raise NoCapacity(f"{self.name} has no {offer.instance_type} left in {offer.zone}")
+            raise NoCapacity(f"{self.name}: {offer.instance_type} is sold out in {offer.zone}")
 
     def _make(self, key: tuple[str, str], spec: LaunchSpec, fate: Fate) -> Machine:
         now = self._clock.now_ms()

@@ -17,7 +17,6 @@ from autoscaler.sandbox.summary import (
     document,
     healthy,
     page,
-    span,
     usd,
     waits,
 )
@@ -119,7 +118,6 @@ def test_a_job_that_did_not_run_is_unhealthy() -> None:
 
 def test_amounts() -> None:
     assert [usd(amount) for amount in (0, 1, 1_500_000, -25)] == ["0.000000", "0.000001", "1.500000", "-0.000025"]
-    assert [span(seconds) for seconds in (41.4, 200, 3900)] == ["41 s", "3 min 20 s", "1 h 05 min"]
 
 
 def test_the_page_says_it_in_words(outcome: Outcome) -> None:
@@ -141,3 +139,12 @@ def test_the_page_says_it_in_words(outcome: Outcome) -> None:
         "Why job 7 ran on gcp",
     ):
         assert words in text
+
+
+def test_what_still_runs_when_somebody_stops_it_is_no_leak(outcome: Outcome) -> None:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(page(document(outcome), [], interrupted=True))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Stopped: 101 of 105 jobs ran" in text
+    assert "waiting" not in text
+    assert "nothing left behind" not in text
