@@ -182,12 +182,12 @@ def _hopeless(rtype: RunnerType, policy: Policy, catalogues: Mapping[str, Sequen
 
 
 def _refusal(policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer: Offer) -> str:
-    """What can be said against an offer before its present price is known."""
+    """What can be said against an offer now; a price that is only known at run time says nothing."""
     if misfit := fits(rtype.hardware, offer.hardware, offer.elastic_disk):
         return misfit
     if image_of(policy, rtype, provider, offer) is None:
         return f"has no image {rtype.image} in {offer.region}"
-    fixed = provider.price.fixed
-    if fixed is not None and rtype.max_price is not None and fixed > rtype.max_price:
-        return "costs more than its `max_price`"
+    price = provider.price.of(offer.list_price)
+    if price is not None and rtype.max_price is not None and price > rtype.max_price:
+        return f"costs {price / 1_000_000:g} USD/h, more than its `max_price`"
     return ""
