@@ -1,0 +1,223 @@
+"""`/api/v1`, health, metrics and the dashboard page: what people and their tools look at.
+
+Answers are made by pure functions from one `View`; nothing here decides anything. Errors are `{"error": text}`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from difflib import get_close_matches
+from importlib.resources import files
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from autoscaler import fleet_views, metrics, views, why
+from autoscaler.api_auth import ApiAuth
+from autoscaler.http_body import BodyReader, Refused
+from autoscaler.metrics import Metrics
+from autoscaler.settings import ApiToken
+from autoscaler.store import StoreAway
+from autoscaler.stream import Stream
+from autoscaler.views import BadQuery, NoSuchThing, View
+from scheduling.world import PAUSED
+
+BODY_MAX = 4096
+BODY_SECONDS = 10.0
+PAGE = {"": "index.html", "dashboard.css": "dashboard.css", "dashboard.js": "dashboard.js", "icon.svg": "icon.svg"}
+"""Path under `/` -> file of `autoscaler/dashboard`."""
+TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-cache",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+API_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Answer = Callable[[View, Mapping[str, str]], dict[str, Any]]
+audit = logging.getLogger("autoscaler.audit")
+
+
+class Source(Protocol):
+    """What a replica knows. Each method may raise `StoreAway`."""
+
+    async def view(self) -> View:
+        """The live world on the leader; elsewhere one loaded from the store, at most 2 s old."""
+
+    async def switch(self, target: str, on: bool, by: str) -> None:
+        """Store an operator's switch; it takes effect with the leader's next round."""
+
+    async def ready(self) -> bool:
+        """Whether the store answers."""
+
+
+class HttpApi:
+    """The handlers, for one replica."""
+
+    def __init__(self, source: Source, metrics_: Metrics, tokens: tuple[ApiToken, ...] | None) -> None:
+        self._source = source
+        self._metrics = metrics_
+        self._auth = ApiAuth(tokens)
+        self._bodies = BodyReader(BODY_MAX, BODY_SECONDS, 64 * BODY_MAX)
+        self._stream = Stream(self._summary)
+        folder = files("autoscaler") / "dashboard"
+        self._files = {path: (folder / name).read_bytes() for path, name in PAGE.items()}
+
+    async def close(self) -> None:
+        """End the open streams, so that a stopping daemon need not wait for dashboards."""
+        await self._stream.close()
+
+    def routes(self) -> list[web.RouteDef]:
+        lists: dict[str, Answer] = {
+            "summary": _plain(fleet_views.summary),
+            "jobs": views.jobs,
+            "runners": views.runners,
+            "providers": _plain(fleet_views.providers),
+            "funds": _plain(fleet_views.funds),
+            "cooldowns": _plain(fleet_views.cooldowns),
+            "placements": fleet_views.placements,
+        }
+        found = [_get(f"/api/v1/{name}", self._list(answer)) for name, answer in lists.items()]
+        found += [_get("/api/v1/jobs/{id}", self._job), _get("/api/v1/stream", self._listen)]
+        for name in ("pause", "resume", "drain", "undrain"):
+            found.append(web.post(f"/api/v1/{name}", _answered(self._switch(name))))
+        found += [_get("/healthz", self._healthy), _get("/readyz", self._ready), _get("/metrics", self._scrape)]
+        return found + [_get(f"/{path}", self._page(path)) for path in PAGE]
+
+    # ---- reading -------------------------------------------------------------------------------------------
+
+    def _list(self, answer: Answer) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            self._auth.reader(request)
+            return _json(answer(await self._source.view(), request.query))
+
+        return handle
+
+    async def _job(self, request: web.Request) -> web.StreamResponse:
+        self._auth.reader(request)
+        views.check(request.query)
+        view = await self._source.view()
+        return _json(why.job_document(view, views.find_job(view, request.match_info["id"])))
+
+    async def _listen(self, request: web.Request) -> web.StreamResponse:
+        self._auth.reader(request)
+        return await self._stream.serve(request)
+
+    async def _summary(self) -> dict[str, Any]:
+        return fleet_views.summary(await self._source.view())
+
+    async def _scrape(self, _: web.Request) -> web.StreamResponse:
+        view = await self._source.view() if self._metrics.leads else None
+        return web.Response(
+            body=self._metrics.text(view if view and view.leading else None),
+            headers={"Content-Type": metrics.CONTENT_TYPE},
+        )
+
+    async def _healthy(self, _: web.Request) -> web.StreamResponse:
+        return _json({"ok": True})
+
+    async def _ready(self, _: web.Request) -> web.StreamResponse:
+        if await self._source.ready():
+            return _json({"ready": True})
+        raise Refused(503, "the store is away")
+
+    def _page(self, path: str) -> Handler:
+        body, kind = self._files[path], TYPES[PAGE[path].rpartition(".")[2]]
+
+        async def handle(_: web.Request) -> web.StreamResponse:
+            return web.Response(body=body, content_type=kind, charset="utf-8", headers=PAGE_HEADERS)
+
+        return handle
+
+    # ---- switches ------------------------------------------------------------------------------------------
+
+    def _switch(self, name: str) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            try:
+                by = self._auth.writer(request)
+            except Refused as refused:
+                audit.warning("%s refused: %s", name, refused, extra={"peer": request.remote})
+                raise
+            on = name in ("pause", "drain")
+            target = PAUSED if name in ("pause", "resume") else await self._target(request, on)
+            await self._source.switch(target, on, by)
+            audit.warning("%s %s by %s", name, target, by, extra={"token": by, "peer": request.remote})
+            return _json({"target": target, "on": on, "by": by}, status=202)
+
+        return handle
+
+    async def _target(self, request: web.Request, on: bool) -> str:
+        """What `drain` and `undrain` name in their body. Only what exists can be drained."""
+        try:
+            target = json.loads(await self._bodies.read(request))["target"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise Refused(400, 'expected the JSON body {"target": "provider:NAME|type:NAME|all"}') from None
+        view = await self._source.view()
+        known = ["all", *(f"provider:{name}" for name in view.policy.providers)]
+        known += [f"type:{name}" for name in view.policy.runner_types]
+        if not on:
+            known += [name for name in view.world.switches if name != PAUSED]
+        if target not in known:
+            near = get_close_matches(str(target)[:100], known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ", or all"
+            raise Refused(400, f"{str(target)[:100]!r} is no provider:NAME or type:NAME of the policy{hint}")
+        return str(target)
+
+
+def routes(source: Source, metrics_: Metrics, tokens: tuple[ApiToken, ...] | None) -> list[web.RouteDef]:
+    """`tokens` as in `Settings.api_tokens`. Prefer `add_to`, which also ends open streams at a shutdown."""
+    return HttpApi(source, metrics_, tokens).routes()
+
+
+def add_to(app: web.Application, source: Source, metrics_: Metrics, tokens: tuple[ApiToken, ...] | None) -> None:
+    """Serve all this in the application, and end open streams when it shuts down."""
+    api = HttpApi(source, metrics_, tokens)
+    app.add_routes(api.routes())
+
+    async def close(_: web.Application) -> None:
+        await api.close()
+
+    app.on_shutdown.append(close)
+
+
+def _plain(answer: Callable[[View], dict[str, Any]]) -> Answer:
+    def handle(view: View, query: Mapping[str, str]) -> dict[str, Any]:
+        views.check(query)
+        return answer(view)
+
+    return handle
+
+
+def _get(path: str, handler: Handler) -> web.RouteDef:
+    return web.get(path, _answered(handler))
+
+
+def _answered(handler: Handler) -> Handler:
+    """Turns what rooms raise into `{"error": text}` and a status."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Refused as refused:
+            response = refused.response()
+            if refused.status == 401:
+                response.headers["WWW-Authenticate"] = "Bearer"
+            return response
+        except BadQuery as error:
+            return _json({"error": str(error)}, status=400)
+        except NoSuchThing as error:
+            return _json({"error": str(error)}, status=404)
+        except StoreAway:
+            return Refused(503, "the store is away; try again").response()
+
+    return handle
+
+
+def _json(document: dict[str, Any], status: int = 200) -> web.Response:
+    body = json.dumps(document, ensure_ascii=False).encode(errors="replace")
+    return web.Response(body=body, status=status, content_type="application/json", headers=API_HEADERS)

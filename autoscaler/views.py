@@ -1,0 +1,240 @@
+"""What `/api/v1` says of a world: plain functions from a `View` to documents that JSON can say.
+
+Here are jobs and runners; `fleet_views` has the rest. Amounts are decimal strings of dollars with six places,
+times are RFC 3339 or null. Lists are bounded and say how to go on.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from autoscaler.github_budget import Budget
+from autoscaler.values import UNROUTABLE, hold_of, offer_words, seconds, time, usd
+from scheduling import ledger
+from scheduling.lifecycle import LIVE, JobState, RunnerState
+from scheduling.model import Job, Runner, UnixMs, Verdict
+from scheduling.policy import Policy
+from scheduling.world import World
+
+Document = dict[str, Any]
+T = TypeVar("T")
+
+LIMIT = 100
+LIMIT_MAX = 1000
+JOB_STATES = ("waiting", "queued", "blocked", "unroutable", "in_progress", "completed")
+"""`blocked` and `unroutable` jobs are queued ones without a pool; `waiting` is GitHub's own (an approval)."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one answer is made from. `refusals` as in `Plan`; offers and refusals are known to the leader only.
+
+    `policy_error`: why the policy file as it is now does not rule; empty when it does.
+    """
+
+    world: World
+    policy: Policy
+    refusals: Mapping[str, tuple[Verdict, ...]]
+    leading: bool
+    policy_error: str
+    now_ms: UnixMs
+    budgets: tuple[Budget, ...] = ()
+
+
+class NoSuchThing(Exception):
+    """Nothing has that name; the text says what to do."""
+
+
+class BadQuery(Exception):
+    """A query parameter cannot be used; the text names it and what was expected."""
+
+
+# ---- jobs --------------------------------------------------------------------------------------------------
+
+
+def job_state(job: Job) -> str:
+    """One of `JOB_STATES`."""
+    if job.state is JobState.QUEUED and job.blocked:
+        return UNROUTABLE if job.blocked.startswith(UNROUTABLE) else "blocked"
+    return job.state.value
+
+
+def job(view: View, job_: Job) -> Document:
+    attempt = job_.key.rpartition(".")[2]
+    waited_ms = job_.started_ms - job_.queued_ms if job_.started_ms and job_.queued_ms else None
+    return {
+        "id": job_.key,
+        "job_id": job_.job_id,
+        "run_id": job_.run_id,
+        "run_attempt": int(attempt),
+        "repository": job_.repository,
+        "workflow": job_.workflow,
+        "name": job_.name,
+        "branch": job_.branch,
+        "labels": list(job_.labels),
+        "state": job_state(job_),
+        "blocked": job_.blocked,
+        "conclusion": job_.conclusion,
+        "runner_type": job_.runner_type,
+        "pool": job_.pool,
+        "runner": job_.runner,
+        "runner_name": job_.runner_name,
+        "provider": view.world.runners[job_.runner].offer.provider if job_.runner in view.world.runners else "",
+        "queued_at": time(job_.queued_ms),
+        "started_at": time(job_.started_ms),
+        "completed_at": time(job_.completed_ms),
+        "queue_seconds": None if waited_ms is None else seconds(max(0, waited_ms)),
+    }
+
+
+def jobs(view: View, query: Mapping[str, str]) -> Document:
+    """Newest first. Query: `state` (of JOB_STATES), `repository`, `limit`, `after` (the last page's `next`)."""
+    check(query, "state", "repository", "limit", "after")
+    state, repository = one_of(query, "state", JOB_STATES), query.get("repository", "").casefold()
+    source = _jobs_in(view.world, state)
+    found = (
+        job_
+        for job_ in source
+        if (not state or job_state(job_) == state) and (not repository or job_.repository.casefold() == repository)
+    )
+    page = _page(found, query, lambda job_: (job_.seen_ms, job_.key))
+    return {"jobs": [job(view, job_) for job_ in page.items], "next": page.next}
+
+
+def _jobs_in(world: World, state: str) -> Iterable[Job]:
+    """The jobs that may be in that state: from an index where there is one."""
+    match state:
+        case "queued":
+            keys: Iterable[str] = (*(key for queue in world.queued.values() for key in queue), *world.unrouted)
+        case "blocked" | "unroutable":
+            keys = world.blocked
+        case "completed":
+            keys = world.finished
+        case _:
+            return world.jobs.values()
+    return (world.jobs[key] for key in keys)
+
+
+def find_job(view: View, name: str) -> Job:
+    """By `JOB_ID` (its latest attempt) or `JOB_ID.ATTEMPT`. Raises `NoSuchThing`."""
+    world = view.world
+    job_id, _, attempt = name.partition(".")
+    if not re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,9})?", name):
+        raise NoSuchThing(
+            f"{name[:60]!r} is no job id; it is the number in the job's address at GitHub, or ID.ATTEMPT"
+        )
+    if attempt:
+        found = world.jobs.get(name)
+    else:
+        number = int(job_id)
+        attempts = [job_ for job_ in world.jobs.values() if job_.job_id == number]
+        found = max(attempts, key=lambda job_: int(job_.key.rpartition(".")[2]), default=None)
+    if found is not None:
+        return found
+    if ended := world.tombstones.get(name if attempt else f"{job_id}.1"):
+        raise NoSuchThing(f"job {name} ended at {time(ended)}; its record is not kept any longer")
+    raise NoSuchThing(f"no job {name} is known; GitHub may not have announced it, or its labels are not ours")
+
+
+# ---- runners -----------------------------------------------------------------------------------------------
+
+
+def runner(view: View, runner_: Runner) -> Document:
+    gone = runner_.state is RunnerState.GONE
+    start_ms, end_ms = ledger.lifetime(runner_)
+    cost = runner_.cost if gone else ledger.price_of(runner_.price, (runner_.stop_ms or view.now_ms) - start_ms)
+    return {
+        "id": runner_.id,
+        "name": f"{view.world.fleet}-{runner_.id}",
+        "state": runner_.state.value,
+        "reason": runner_.reason.value if runner_.reason else "",
+        "detail": runner_.detail,
+        "runner_type": runner_.runner_type,
+        "pool": runner_.pool,
+        "target": runner_.target,
+        **offer_words(runner_.offer),
+        "price_usd_per_hour": usd(runner_.price),
+        "fund": runner_.fund,
+        "hold_usd": usd(0 if gone else hold_of(runner_)),
+        "cost_usd": usd(cost if gone or runner_.ref else 0),
+        "launched_for": runner_.launched_for,
+        "running": runner_.running,
+        "machine": runner_.ref,
+        "adopted": runner_.adopted,
+        "policy": runner_.terms.policy_hash,
+        "planned_at": time(runner_.planned_ms),
+        "created_at": time(runner_.created_ms),
+        "booted_at": time(runner_.booted_ms),
+        "jit_at": time(runner_.jit_ms),
+        "registered_at": time(runner_.registered_ms),
+        "started_at": time(runner_.started_ms),
+        "ended_at": time(runner_.ended_ms),
+        "stopped_at": time(end_ms if runner_.stop_ms or runner_.absent_ms else 0),
+        "gone_at": time(runner_.gone_ms),
+    }
+
+
+def runners(view: View, query: Mapping[str, str]) -> Document:
+    """Newest first. Query: `state` (one, or `live`, the default), `provider`, `runner_type`, `limit`, `after`."""
+    check(query, "state", "provider", "runner_type", "limit", "after")
+    world = view.world
+    state = one_of(query, "state", ("live", *(state.value for state in RunnerState))) or "live"
+    states = LIVE if state == "live" else (RunnerState(state),)
+    provider, rtype = query.get("provider"), query.get("runner_type")
+    of_state = (world.runners[key] for state_ in states for key in world.by_state[state_])
+    found = (
+        each
+        for each in of_state
+        if (not provider or each.offer.provider == provider) and (not rtype or each.runner_type == rtype)
+    )
+    page = _page(found, query, lambda each: (each.planned_ms, each.id))
+    return {"runners": [runner(view, each) for each in page.items], "next": page.next}
+
+
+# ---- pages -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    items: list[Any]
+    next: str | None
+
+
+def _page(found: Iterable[T], query: Mapping[str, str], key: Callable[[T], tuple[UnixMs, str]]) -> _Page:
+    """The newest `limit` after the mark `after` (`MS~KEY` of the last one shown)."""
+    limit = limit_of(query)
+    if mark := query.get("after"):
+        at, _, name = mark.partition("~")
+        if not at.isdecimal() or len(at) > 20:
+            raise BadQuery("after: expected what `next` of the page before said")
+        last = (int(at), name)
+        found = (item for item in found if key(item) < last)
+    items = heapq.nlargest(limit + 1, found, key)
+    more = len(items) > limit
+    items = items[:limit]
+    return _Page(items, "{}~{}".format(*key(items[-1])) if more else None)
+
+
+def limit_of(query: Mapping[str, str]) -> int:
+    text = query.get("limit", str(LIMIT))
+    if not (text.isdecimal() and len(text) < 8 and 1 <= int(text) <= LIMIT_MAX):
+        raise BadQuery(f"limit: {text[:20]!r} is not a number from 1 to {LIMIT_MAX}")
+    return int(text)
+
+
+def one_of(query: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+    value = query.get(name, "")
+    if value and value not in known:
+        raise BadQuery(f"{name}: {value[:40]!r} is none of {', '.join(known)}")
+    return value
+
+
+def check(query: Mapping[str, str], *known: str) -> None:
+    """Refuse a parameter that would be ignored."""
+    for name in query:
+        if name not in known:
+            raise BadQuery(f"{name[:40]!r} is no parameter here; known: {', '.join(known) or 'none'}")
