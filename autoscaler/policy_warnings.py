@@ -12,7 +12,7 @@ from autoscaler.units import show
 from scheduling import ledger
 from scheduling.matching import fits, selected
 from scheduling.model import Offer, UnixMs
-from scheduling.placement import image_of
+from scheduling.placement import image_of, usd
 from scheduling.policy import Fund, Policy, ProviderPolicy, RunnerType
 
 ANY = object()
@@ -189,5 +189,5 @@ def _refusal(policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer:
         return f"has no image {rtype.image} in {offer.region}"
     price = provider.price.of(offer.list_price)
     if price is not None and rtype.max_price is not None and price > rtype.max_price:
-        return f"costs {price / 1_000_000:g} USD/h, more than its `max_price`"
+        return f"costs {usd(price)}/h, more than its `max_price`"
     return ""

@@ -147,7 +147,7 @@ def test_a_type_without_an_image_where_one_is_needed(folder: Folder) -> None:
         (
             "offers:",
             "max_price: 0.08 USD/h, offers:",
-            "c5.large of cloud costs 0.085 USD/h, more than its `max_price`",
+            "c5.large of cloud costs $0.0850/h, more than its `max_price`",
         ),
         ("c5.large]", "c5.large], purchase: [reserved]", "no active provider sells what `offers` says"),
     ],
@@ -162,4 +162,4 @@ def test_a_type_that_nothing_can_serve(folder: Folder, old: str, new: str, reaso
 def test_a_price_that_is_always_too_high(folder: Folder) -> None:
     text = changed("0 USD/h", "2 USD/h").replace("    access:", "    max_price: 1 USD/h\n    access:")
     assert "no offer can ever match: " in folder.warnings(text)
-    assert "costs 2 USD/h, more than its `max_price`" in folder.warnings(text)
+    assert "costs $2.00/h, more than its `max_price`" in folder.warnings(text)
