@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from providers.aws import AwsSettings
-from providers.base import NoCapacity, OutcomeUnknown, Refused, Transient, Unauthorized
+from providers.base import MissingSdk, NoCapacity, OutcomeUnknown, Refused, Transient, Unauthorized
 from providers.conformance import TOKEN, Fault
 from providers.registry import kind
 from scheduling.model import Purchase
@@ -39,6 +39,12 @@ def last_launch(bench: AwsBench) -> dict[str, str]:
 
 def test_the_registry_finds_it():
     assert kind("aws").settings is AwsSettings
+
+
+def test_a_missing_sdk_names_what_to_install(bench, monkeypatch):
+    monkeypatch.setattr("providers.aws.provider.find_spec", lambda name: None)
+    with pytest.raises(MissingSdk, match=r'pip install "runner-autoscaler\[aws\]"'):
+        bench.kind.build(bench.config, bench.clock)
 
 
 # ---- one launch on the wire --------------------------------------------------------------------------------
