@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from email.utils import formatdate
 
 from aiohttp import web
@@ -21,6 +22,7 @@ from autoscaler.clock import Clock
 from autoscaler.sandbox import github_payloads as payloads
 from autoscaler.sandbox.github_access import Access, Denied, Limits
 from autoscaler.sandbox.github_faults import Fault, Faults
+from autoscaler.sandbox.github_hook_rest import HookRest
 from autoscaler.sandbox.github_hooks import Hook, HookSender
 from autoscaler.sandbox.github_records import Group, Job, JobRequest, Patience, Registration, Run
 from autoscaler.sandbox.github_rest import RATE_HEADERS, Rest
@@ -59,7 +61,8 @@ class GitHubStandIn:
         self._users = frozenset(user.casefold() for user in users)
         self._targets: list[Hook] = []
         self._runners = RunnerSide(self.state, clock)
-        self._rest = Rest(self.state, self.access, self.faults, self.hooks, clock, self._kind_of)
+        self._rest = Rest(self.state, self.access, self.faults, clock, self._kind_of)
+        self._hook_rest = HookRest(self.hooks, self.access)
         self._server: web.AppRunner | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self.state.on_job = self._announce
@@ -72,7 +75,8 @@ class GitHubStandIn:
         app.on_response_prepare.append(self._stamp)
         app.add_routes(self._runners.routes())
         for prefix in ("", GHES_PREFIX):
-            app.add_routes([web.route(r.method, prefix + r.path, r.handler) for r in self._rest.routes()])
+            routes = self._rest.routes() + self._hook_rest.routes()
+            app.add_routes([web.route(each.method, prefix + each.path, each.handler) for each in routes])
         self._server = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await self._server.setup()
         site = web.TCPSite(self._server, host, port)
@@ -141,19 +145,23 @@ class GitHubStandIn:
     # ---- the truth -----------------------------------------------------------------------------------------
 
     def jobs(self) -> list[Job]:
-        return self.state.story()
+        """Every job as it really went (copies)."""
+        return [replace(job) for job in self.state.jobs.values()]
 
     def registrations(self) -> list[Registration]:
         return list(self.state.registrations.values())
 
     def never_ran(self) -> list[Job]:
-        return self.state.never_ran()
+        """Jobs that no runner ever began and nobody cancelled."""
+        return [job for job in self.jobs() if job.starts == 0 and job.conclusion != "cancelled"]
 
     def doubled(self) -> list[Job]:
-        return self.state.doubled()
+        """Jobs that began more than once."""
+        return [job for job in self.jobs() if job.starts > 1]
 
     def leaked_registrations(self, prefix: str) -> list[str]:
-        return self.state.leaked_registrations(prefix)
+        """Names of the registrations that are left and begin with `prefix`."""
+        return sorted(each.name for each in self.registrations() if each.name.startswith(prefix))
 
     # ---- inside --------------------------------------------------------------------------------------------
 

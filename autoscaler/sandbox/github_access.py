@@ -11,7 +11,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 
 from autoscaler.clock import Clock
-from autoscaler.sandbox.github_payloads import number_of
+from autoscaler.sandbox.github_owners import number_of
 from scheduling.model import HOUR_MS, DurationMs, UnixMs
 
 TOKEN_MS: DurationMs = HOUR_MS

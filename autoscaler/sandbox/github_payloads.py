@@ -6,144 +6,19 @@ Shapes: docs.github.com/en/rest/actions/workflow-jobs, /rest/actions/workflow-ru
 
 from __future__ import annotations
 
-import zlib
 from datetime import UTC, datetime
 from typing import Any
 
-from autoscaler.sandbox.github_records import Group, Job, Registration, Run
+from autoscaler.sandbox.github_owners import API, SITE, account, number_of, organization, repository
+from autoscaler.sandbox.github_records import DEFAULT_GROUP, Group, Job, Registration, Run
 from scheduling.model import UnixMs
 
-API = "https://api.github.com"
-SITE = "https://github.com"
 FORKER = "contributor"
-
-_USER_LINKS = ("followers", "subscriptions", "orgs", "repos", "received_events")
-_USER_TEMPLATES = {
-    "following_url": "following{/other_user}",
-    "gists_url": "gists{/gist_id}",
-    "starred_url": "starred{/owner}{/repo}",
-    "events_url": "events{/privacy}",
-}
-_REPOSITORY_LINKS = {
-    "forks": "forks",
-    "keys": "keys{/key_id}",
-    "collaborators": "collaborators{/collaborator}",
-    "teams": "teams",
-    "hooks": "hooks",
-    "issue_events": "issues/events{/number}",
-    "events": "events",
-    "assignees": "assignees{/user}",
-    "branches": "branches{/branch}",
-    "tags": "tags",
-    "blobs": "git/blobs{/sha}",
-    "git_tags": "git/tags{/sha}",
-    "git_refs": "git/refs{/sha}",
-    "trees": "git/trees{/sha}",
-    "statuses": "statuses/{sha}",
-    "languages": "languages",
-    "stargazers": "stargazers",
-    "contributors": "contributors",
-    "subscribers": "subscribers",
-    "subscription": "subscription",
-    "commits": "commits{/sha}",
-    "git_commits": "git/commits{/sha}",
-    "comments": "comments{/number}",
-    "issue_comment": "issues/comments{/number}",
-    "contents": "contents/{+path}",
-    "compare": "compare/{base}...{head}",
-    "merges": "merges",
-    "archive": "{archive_format}{/ref}",
-    "downloads": "downloads",
-    "issues": "issues{/number}",
-    "pulls": "pulls{/number}",
-    "milestones": "milestones{/number}",
-    "notifications": "notifications{?since,all,participating}",
-    "labels": "labels{/name}",
-    "releases": "releases{/id}",
-    "deployments": "deployments",
-}
-_CREATED = "2019-05-15T15:19:25Z"
-
-
-def number_of(name: str) -> int:
-    """A stable id for an owner or a repository, whatever the case of its name."""
-    return zlib.crc32(name.casefold().encode())
 
 
 def instant(at_ms: UnixMs) -> str | None:
     """GitHub's form of a time, in whole seconds; 0 is null."""
     return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at_ms else None
-
-
-def account(login: str, kind: str) -> dict[str, Any]:
-    """A user or an organisation as an account (`type` User, Organization or Bot)."""
-    links = {f"{link.replace('orgs', 'organizations')}_url": f"{API}/users/{login}/{link}" for link in _USER_LINKS}
-    return {
-        "login": login,
-        "id": number_of(login),
-        "node_id": f"U_{number_of(login):x}",
-        "avatar_url": f"https://avatars.githubusercontent.com/u/{number_of(login)}?v=4",
-        "gravatar_id": "",
-        "url": f"{API}/users/{login}",
-        "html_url": f"{SITE}/{login}",
-        **links,
-        **{key: f"{API}/users/{login}/{path}" for key, path in _USER_TEMPLATES.items()},
-        "type": kind,
-        "user_view_type": "public",
-        "site_admin": False,
-    }
-
-
-def repository(full_name: str, kind: str = "Organization", fork: bool = False) -> dict[str, Any]:
-    owner, name = full_name.split("/", 1)
-    url = f"{API}/repos/{full_name}"
-    return {
-        "id": number_of(full_name),
-        "node_id": f"R_{number_of(full_name):x}",
-        "name": name,
-        "full_name": full_name,
-        "private": False,
-        "owner": account(owner, kind),
-        "html_url": f"{SITE}/{full_name}",
-        "description": None,
-        "fork": fork,
-        "url": url,
-        **{f"{key}_url": f"{url}/{path}" for key, path in _REPOSITORY_LINKS.items()},
-        "created_at": _CREATED,
-        "updated_at": _CREATED,
-        "pushed_at": _CREATED,
-        "git_url": f"git://github.com/{full_name}.git",
-        "ssh_url": f"git@github.com:{full_name}.git",
-        "clone_url": f"{SITE}/{full_name}.git",
-        "svn_url": f"{SITE}/{full_name}",
-        "homepage": None,
-        "size": 0,
-        "stargazers_count": 0,
-        "watchers_count": 0,
-        "language": None,
-        "has_issues": True,
-        "has_projects": True,
-        "has_downloads": True,
-        "has_wiki": True,
-        "has_pages": False,
-        "has_discussions": False,
-        "forks_count": 0,
-        "mirror_url": None,
-        "archived": False,
-        "disabled": False,
-        "open_issues_count": 0,
-        "license": None,
-        "allow_forking": True,
-        "is_template": False,
-        "web_commit_signoff_required": False,
-        "topics": [],
-        "visibility": "public",
-        "forks": 0,
-        "open_issues": 0,
-        "watchers": 0,
-        "default_branch": "main",
-        "custom_properties": {},
-    }
 
 
 def job(found: Job, run: Run) -> dict[str, Any]:
@@ -197,13 +72,25 @@ def run(found: Run, status: str, kind: str) -> dict[str, Any]:
     """A run; of a fork's run the head repository is the contributor's."""
     name = found.repository.partition("/")[2]
     head = repository(f"{FORKER}/{name}", "User", True) if found.fork else repository(found.repository, kind)
-    url = f"{API}/repos/{found.repository}/actions/runs/{found.id}"
+    actions = f"{API}/repos/{found.repository}/actions"
+    url, sha = f"{actions}/runs/{found.id}", f"{found.id:040x}"
+    author = {"name": "Author", "email": "author@example.com"}
     return {
         "id": found.id,
         "name": found.workflow,
         "node_id": f"WFR_{found.id:x}",
         "head_branch": found.branch,
-        "head_sha": f"{found.id:040x}",
+        "head_sha": sha,
+        "head_commit": {
+            "id": sha,
+            "tree_id": sha,
+            "message": "A change",
+            "timestamp": instant(found.created_ms),
+            "author": author,
+            "committer": author,
+        },
+        "display_title": "A change",
+        "workflow_id": 1,
         "path": ".github/workflows/ci.yml",
         "run_number": found.id % 1000,
         "run_attempt": found.attempt,
@@ -214,7 +101,10 @@ def run(found: Run, status: str, kind: str) -> dict[str, Any]:
         "updated_at": instant(found.created_ms),
         "run_started_at": instant(found.created_ms),
         "url": url,
-        "jobs_url": f"{url}/jobs",
+        "html_url": f"{SITE}/{found.repository}/actions/runs/{found.id}",
+        **{f"{link}_url": f"{url}/{link}" for link in ("jobs", "logs", "artifacts", "cancel", "rerun")},
+        "check_suite_url": f"{API}/repos/{found.repository}/check-suites/{found.id}",
+        "workflow_url": f"{actions}/workflows/1",
         "pull_requests": [],
         "actor": account(FORKER, "User"),
         "repository": repository(found.repository, kind),
@@ -240,33 +130,47 @@ def runner_group(found: Group) -> dict[str, Any]:
         "id": found.id,
         "name": found.name,
         "visibility": "all" if found.repositories is None else "selected",
-        "default": False,
+        "default": found.id == DEFAULT_GROUP,
+        "runners_url": f"{API}/orgs/{found.owner}/actions/runner-groups/{found.id}/runners",
+        "inherited": False,
         "allows_public_repositories": True,
         "restricted_to_workflows": False,
         "selected_workflows": [],
     }
 
 
+def installation(number: int, app_id: str, owner: str, kind: str) -> dict[str, Any]:
+    """An App's installation, as the App itself sees it."""
+    url = f"{API}/app/installations/{number}"
+    return {
+        "id": number,
+        "account": account(owner, kind),
+        "access_tokens_url": f"{url}/access_tokens",
+        "repositories_url": f"{API}/installation/repositories",
+        "html_url": f"{SITE}/organizations/{owner}/settings/installations/{number}",
+        "app_id": number_of(app_id),
+        "app_slug": f"app-{app_id}",
+        "target_id": number_of(owner),
+        "target_type": kind,
+        "permissions": {"actions": "read", "administration": "write", "metadata": "read"},
+        "events": ["workflow_job"],
+        "repository_selection": "all",
+        "single_file_name": None,
+        "created_at": "2019-05-15T15:19:25Z",
+        "updated_at": "2019-05-15T15:19:25Z",
+        "suspended_at": None,
+        "suspended_by": None,
+    }
+
+
 def delivery(action: str, found: Job, of: Run, kind: str, installation_id: int) -> dict[str, Any]:
     """The body of a `workflow_job` webhook."""
     owner = found.repository.partition("/")[0]
-    url = f"{API}/orgs/{owner}"
-    organization = {
-        "login": owner,
-        "id": number_of(owner),
-        "node_id": f"O_{number_of(owner):x}",
-        "url": url,
-        **{f"{link}_url": f"{url}/{link}" for link in ("repos", "events", "hooks", "issues")},
-        "members_url": f"{url}/members{{/member}}",
-        "public_members_url": f"{url}/public_members{{/member}}",
-        "avatar_url": f"https://avatars.githubusercontent.com/u/{number_of(owner)}?v=4",
-        "description": "",
-    }
     return {
         "action": action,
         "workflow_job": job(found, of),
         "repository": repository(found.repository, kind),
-        **({"organization": organization} if kind == "Organization" else {}),
+        **({"organization": organization(owner)} if kind == "Organization" else {}),
         "sender": account(FORKER if of.fork else "maintainer", "User"),
         "installation": {"id": installation_id, "node_id": f"I_{installation_id:x}"},
     }

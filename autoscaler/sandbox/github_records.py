@@ -121,6 +121,14 @@ class Patience:
     queued_ms: DurationMs = DAY_MS  # a job that nobody takes fails
 
 
+class NameExists(Exception):
+    """A runner of that name is registered there already."""
+
+
+class StillRunning(Exception):
+    """The runner runs a job and cannot be removed."""
+
+
 def scope(target: str) -> str:
     """Where a registration lives: its repository, or its organisation (groups share its names and its list)."""
     kind, _, place = target.casefold().partition(":")

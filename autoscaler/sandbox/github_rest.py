@@ -9,11 +9,20 @@ from aiohttp import web
 
 from autoscaler.clock import Clock
 from autoscaler.sandbox import github_payloads as payloads
-from autoscaler.sandbox.github_access import Access, Caller, Denied
+from autoscaler.sandbox.github_access import Access, Caller, Denied, SandboxApp
 from autoscaler.sandbox.github_faults import Faults
-from autoscaler.sandbox.github_hooks import HookSender
-from autoscaler.sandbox.github_records import DEFAULT_GROUP, Group, Job, Registration, Run, scope
-from autoscaler.sandbox.github_state import GitHubState, NameExists, StillRunning
+from autoscaler.sandbox.github_owners import repository
+from autoscaler.sandbox.github_records import (
+    DEFAULT_GROUP,
+    Group,
+    Job,
+    NameExists,
+    Registration,
+    Run,
+    StillRunning,
+    scope,
+)
+from autoscaler.sandbox.github_state import GitHubState
 
 RATE_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("rate_headers", dict)
 DEFAULT_PAGE = 30
@@ -29,19 +38,16 @@ class Rest:
         state: GitHubState,
         access: Access,
         faults: Faults,
-        hooks: HookSender,
         clock: Clock,
         kind_of: Callable[[str], str],
     ) -> None:
-        self.state, self.access, self.faults, self.hooks, self.clock = state, access, faults, hooks, clock
+        self.state, self.access, self.faults, self.clock = state, access, faults, clock
         self.kind_of = kind_of
 
     def routes(self) -> list[web.RouteDef]:
         made: list[web.RouteDef] = [
             web.get("/app/installations", self.installations),
             web.post("/app/installations/{id:\\d+}/access_tokens", self.access_token),
-            web.get("/app/hook/deliveries", self.deliveries),
-            web.post("/app/hook/deliveries/{id:\\d+}/attempts", self.attempt),
             web.get("/orgs/{owner}/installation", self.organization_installation),
             web.get("/users/{owner}/installation", self.user_installation),
             web.get("/installation/repositories", self.repositories),
@@ -66,7 +72,7 @@ class Rest:
     async def installations(self, request: web.Request) -> web.Response:
         """/rest/apps/apps "List installations for the authenticated app"."""
         app = self.access.app(request)
-        found = [self._installation(owner, number) for owner, number in app.installations.items()]
+        found = [self._installation(app, owner) for owner in app.installations]
         return web.json_response(paged(request, found))
 
     async def access_token(self, request: web.Request) -> web.Response:
@@ -90,51 +96,8 @@ class Rest:
         mine = [
             name for key, name in sorted(seen.items()) if _owner_of(key) == caller.owner and caller.app.sees(key)
         ]
-        shown = [payloads.repository(name, self.kind_of(caller.owner)) for name in paged(request, mine)]
+        shown = [repository(name, self.kind_of(caller.owner)) for name in paged(request, mine)]
         return web.json_response({"total_count": len(mine), "repositories": shown})
-
-    # ---- webhook deliveries --------------------------------------------------------------------------------
-
-    async def deliveries(self, request: web.Request) -> web.Response:
-        """/rest/apps/webhooks "List deliveries for an app webhook": newest first, by cursor, 3 days."""
-        app = self.access.app(request)
-        wanted, below = request.query.get("status"), int(request.query.get("cursor", "0"))
-        size = int(request.query.get("per_page", str(DEFAULT_PAGE)))
-        found = [
-            each
-            for each in sorted(self.hooks.deliveries, key=lambda each: -each.id)
-            if each.hook.app_id == app.id
-            and (not below or each.id < below)
-            and (wanted is None or each.failed == (wanted == "failure"))
-        ]
-        headers = {}
-        if len(found) > size:
-            url = request.url.update_query(cursor=str(found[size - 1].id))
-            headers["Link"] = f'<{url}>; rel="next"'
-        body = [
-            {
-                "id": each.id,
-                "guid": each.guid,
-                "delivered_at": payloads.instant(each.at_ms),
-                "redelivery": each.redelivery,
-                "duration": 0.1,
-                "status": "OK" if not each.failed else f"Invalid HTTP Response: {each.status_code}",
-                "status_code": each.status_code,
-                "event": "workflow_job",
-                "action": each.action,
-                "installation_id": each.installation_id,
-                "repository_id": each.repository_id,
-                "throttled_at": None,
-            }
-            for each in found[:size]
-        ]
-        return web.json_response(body, headers=headers)
-
-    async def attempt(self, request: web.Request) -> web.Response:
-        """/rest/apps/webhooks "Redeliver a delivery for an app webhook": the GUID stays the same."""
-        if not self.hooks.redeliver(_id(request), self.access.app(request).id):
-            raise Denied(404, "Not Found")
-        return web.json_response({}, status=202)
 
     # ---- runners -------------------------------------------------------------------------------------------
 
@@ -242,21 +205,15 @@ class Rest:
             raise Denied(404, "Not Found")
         return caller
 
-    def _installation(self, owner: str, number: int) -> dict[str, Any]:
-        return {
-            "id": number,
-            "account": payloads.account(owner, self.kind_of(owner)),
-            "target_type": self.kind_of(owner),
-            "repository_selection": "all",
-            "suspended_at": None,
-        }
-
     def _installation_of(self, request: web.Request, kind: str) -> web.Response:
         owner = request.match_info["owner"].casefold()
-        number = self.access.app(request).installations.get(owner)
-        if number is None or self.kind_of(owner) != kind:
+        app = self.access.app(request)
+        if owner not in app.installations or self.kind_of(owner) != kind:
             raise Denied(404, "Not Found")
-        return web.json_response(self._installation(owner, number))
+        return web.json_response(self._installation(app, owner))
+
+    def _installation(self, app: SandboxApp, owner: str) -> dict[str, Any]:
+        return payloads.installation(app.installations[owner], app.id, owner, self.kind_of(owner))
 
     def _target(self, request: web.Request) -> str:
         return f"repo:{_repository(request)}" if "repo" in request.match_info else f"org:{_owner(request)}"

@@ -12,27 +12,20 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from autoscaler.sandbox.github_records import (
     DEFAULT_GROUP,
     Group,
     Job,
     JobRequest,
+    NameExists,
     Patience,
     Registration,
     Run,
+    StillRunning,
     scope,
 )
 from scheduling.model import UnixMs
-
-
-class NameExists(Exception):
-    """A runner of that name is registered there already."""
-
-
-class StillRunning(Exception):
-    """The runner runs a job and cannot be removed."""
 
 
 class GitHubState:
@@ -298,20 +291,3 @@ class GitHubState:
             return False
         group = self.groups.get(registration.group_id)
         return group is None or group.repositories is None or repository in group.repositories
-
-    # ---- the truth, for tests and the demo -----------------------------------------------------------------
-
-    def story(self) -> list[Job]:
-        """Every job as it really went (copies)."""
-        return [replace(job) for job in self.jobs.values()]
-
-    def never_ran(self) -> list[Job]:
-        """Jobs that no runner ever began and nobody cancelled."""
-        return [job for job in self.story() if job.starts == 0 and job.conclusion != "cancelled"]
-
-    def doubled(self) -> list[Job]:
-        return [job for job in self.story() if job.starts > 1]
-
-    def leaked_registrations(self, prefix: str) -> list[str]:
-        """Names of the registrations that are left and begin with `prefix`."""
-        return sorted(each.name for each in self.registrations.values() if each.name.startswith(prefix))

@@ -103,15 +103,14 @@ def test_a_config_is_used_once_and_a_registration_ends_with_its_job(state: GitHu
     assert state.finish(session, "success", 9)
     assert state.finish(session, "success", 9)  # an answer that got lost is asked for again
     assert state.poll(session, 9) is None
-    assert state.leaked_registrations("runner") == []
-    story = {job.name: job for job in state.story()}
+    assert state.registrations == {}
+    story = {job.name: job for job in state.jobs.values()}
     assert (story["one"].conclusion, story["one"].runner_name, story["one"].completed_ms) == (
         "success",
         "runner",
         9,
     )
-    assert [job.name for job in state.never_ran()] == ["two"]
-    assert state.doubled() == []
+    assert [(job.name, job.starts) for job in state.jobs.values()] == [("one", 1), ("two", 0)]
 
 
 def test_a_job_that_is_not_fetched_goes_to_another_runner(state: GitHubState) -> None:
@@ -129,9 +128,9 @@ def test_a_job_whose_runner_is_gone_fails_after_a_while(state: GitHubState) -> N
     given(state, second)
     state.disconnect(first, 0)
     state.sweep(9 * MINUTE)
-    assert {job.state for job in state.story()} == {"in_progress"}
+    assert {job.state for job in state.jobs.values()} == {"in_progress"}
     state.sweep(12 * MINUTE)
-    assert [job.conclusion for job in state.story()] == ["failure", "failure"]
+    assert [job.conclusion for job in state.jobs.values()] == ["failure", "failure"]
     assert not state.finish(second, "success", 12 * MINUTE)
     assert state.registrations == {}
 
@@ -150,7 +149,7 @@ def test_a_registration_that_is_not_used_is_cleaned_up() -> None:
 def test_a_queued_job_is_given_up_after_a_day(state: GitHubState) -> None:
     queue(state, "never")
     state.sweep(25 * 60 * MINUTE)
-    assert [(job.conclusion, job.starts) for job in state.never_ran()] == [("failure", 0)]
+    assert [(job.conclusion, job.starts) for job in state.jobs.values()] == [("failure", 0)]
 
 
 def test_cancelling_and_running_again(state: GitHubState) -> None:
@@ -162,7 +161,6 @@ def test_cancelling_and_running_again(state: GitHubState) -> None:
     assert given(state, session) == "running"
     state.cancel(running, 6)
     assert not state.finish(session, "success", 7)
-    assert state.never_ran() == []
     again = state.rerun(waiting, 8)
     assert (again.name, again.attempt, again.state) == ("waiting", 2, "queued")
     assert again.id not in (waiting, running)
