@@ -113,11 +113,12 @@ class Installation:
 
     async def send(self, call: Call) -> Response[Any]:
         """A 2xx answer. Raises `GitHubError`, and `Lost` when no answer came. A refused token is replaced once."""
-        need = call.need
-        response = await self._send(call)
+        need, token = call.need, await self.token()
+        response = await self._send(call, token)
         if response.status_code == 401:
-            self._until_ms = 0
-            response = await self._send(call)
+            if token == self._token:  # else another call has replaced it already
+                self._until_ms = 0
+            response = await self._send(call, await self.token())
         if response.is_success:
             if need is Need.JIT:
                 self.pace.accepted()
@@ -161,9 +162,8 @@ class Installation:
         self._until_ms = expires_ms - TOKEN_MARGIN_MS
         return self._token
 
-    async def _send(self, call: Call) -> Response[Any]:
-        authorization = f"Bearer {await self.token()}"
-        response = await self.connection.send(call.method, call.path, authorization, call.params, call.body)
+    async def _send(self, call: Call, token: str) -> Response[Any]:
+        response = await self.connection.send(call.method, call.path, f"Bearer {token}", call.params, call.body)
         self.budgets.learn(call.need, response.headers, self.connection.offset_ms)
         return response
 
