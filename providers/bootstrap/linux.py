@@ -191,8 +191,11 @@ class Machine:
             "stderr": subprocess.STDOUT,
         }
         runner = subprocess.Popen(["./run.sh"], cwd=home, env=env, start_new_session=True, **pipe, **account)
-        threading.Thread(target=self.watch, args=(runner.stdout,), daemon=True).start()
-        return runner.wait()
+        reader = threading.Thread(target=self.watch, args=(runner.stdout,), daemon=True)
+        reader.start()
+        code = runner.wait()
+        reader.join(2)  # bounded: a process that the job left behind may hold the pipe
+        return code
 
     def watch(self, output: Any) -> None:
         for line in output:

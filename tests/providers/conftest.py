@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from botocore.loaders import create_loader
 
 from autoscaler.clock import Clock
 from tests.providers.moto_cloud import MotoCloud
@@ -35,7 +36,9 @@ def moto() -> Iterator[MotoCloud]:
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
     }
+    loader = create_loader()
     with pytest.MonkeyPatch.context() as patch, MotoCloud() as cloud:
+        patch.setattr("botocore.session.create_loader", lambda *_: loader)  # EC2's description is read once
         for key, value in keys.items():
             patch.setenv(key, value)
         yield cloud
