@@ -16,7 +16,7 @@ import msgspec
 
 from scheduling.lifecycle import RunnerState
 from scheduling.messages import Event
-from scheduling.model import Cooldown, FundAccount, Job, Pool, RunFacts, Runner, Totals
+from scheduling.model import Cooldown, FundAccount, Job, Pool, Runner, Totals, Usage
 
 RECORD_TYPES: dict[str, type[Any]] = {
     "job": Job,
@@ -27,7 +27,7 @@ RECORD_TYPES: dict[str, type[Any]] = {
     "fund": FundAccount,
     "switch": str,
     "totals": Totals,
-    "run": RunFacts,
+    "usage": Usage,
 }
 """Type of each record kind. A tombstone is the Unix ms at which its job ended, a switch is who set it."""
 

@@ -177,7 +177,7 @@ class Daemon:
         self.leader = leader = Leader(fence, world, loaded.cursor, epoch, effects, crew)
         now_ms = self.clock.now_ms()
         leader.inject(m.LeadershipTaken(now_ms, tuple(self.parts.providers), epoch))
-        leader.inject(m.PolicyActivated(now_ms, self.policy.hash))
+        leader.inject(self._activation(self.policy))
         log.info("leading with %d jobs and %d runners on record", len(world.jobs), len(world.runners))
         return leader
 
@@ -200,7 +200,10 @@ class Daemon:
         self.parts = parts
         if self.leader:
             self.leader.effects.use(parts)
-            self.leader.inject(m.PolicyActivated(self.clock.now_ms(), parts.policy.hash))
+            self.leader.inject(self._activation(parts.policy))
+
+    def _activation(self, policy: Policy) -> m.PolicyActivated:
+        return m.PolicyActivated(self.clock.now_ms(), policy.hash, policy.fair_share.half_life_ms)
 
     # ---- the loop ------------------------------------------------------------------------------------------
 

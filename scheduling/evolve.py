@@ -46,6 +46,7 @@ def _policy_activated(world: World, event: m.PolicyActivated, now_ms: UnixMs, ch
     if world.totals.policy_hash == event.hash:
         return
     world.totals.policy_hash = event.hash
+    world.totals.half_life_ms = event.half_life_ms
     changed.add(("totals", ""))
     for key in [*world.blocked, *(key for queue in world.queued.values() for key in queue)]:
         job = world.jobs[key]
@@ -70,14 +71,14 @@ def _fund_spent(world: World, event: m.FundSpentStated, now_ms: UnixMs, changed:
 
 
 def _runner_assigned(world: World, event: m.RunnerAssigned, now_ms: UnixMs, changed: set[Key]) -> None:
-    fields = {"pool": event.pool, "target": event.target, "free_ms": 0}
+    fields = {"pool": event.pool, "target": event.target, "repository": event.repository, "free_ms": 0}
     move(world, world.runners[event.runner_id], RunnerFact.ASSIGNED, now_ms, changed, **fields)
 
 
 def _runner_released(world: World, event: m.RunnerReleased, now_ms: UnixMs, changed: set[Key]) -> None:
     runner = world.runners[event.runner_id]
     free = event.at_ms if runner.state is RunnerState.READY else 0
-    move(world, runner, RunnerFact.RELEASED, now_ms, changed, pool="", target="", free_ms=free)
+    move(world, runner, RunnerFact.RELEASED, now_ms, changed, pool="", target="", repository="", free_ms=free)
 
 
 def _runner_suspected(world: World, event: m.RunnerSuspected, now_ms: UnixMs, changed: set[Key]) -> None:

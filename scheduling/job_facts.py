@@ -5,6 +5,7 @@ from __future__ import annotations
 from sys import intern
 
 from scheduling import messages as m
+from scheduling.fairness import charge
 from scheduling.lifecycle import JOB_RANK, GoneReason, JobState, RunnerFact
 from scheduling.model import Job, RunFacts, Totals, UnixMs
 from scheduling.moving import move
@@ -33,6 +34,8 @@ def _job_reported(world: World, event: m.JobReported, now_ms: UnixMs, changed: s
     if job.state is JobState.COMPLETED:
         _count(world.totals, job)
         changed.add(("totals", ""))
+        if job.started_ms and job.runner:
+            changed |= charge(world, job.repository, job.completed_ms - job.started_ms, now_ms)
     _tell_runner(world, job, now_ms, changed)
 
 
@@ -114,6 +117,7 @@ def _job_routed(world: World, event: m.JobRouted, now_ms: UnixMs, changed: set[K
     job.pool = event.pool.key if event.pool else ""
     job.runner_type = event.pool.runner_type if event.pool else ""
     job.blocked = event.blocked
+    job.flexible = event.flexible
     world.index_job(job)
     world.wake_at(event.again_ms, "job", job.key)
     changed.add(("job", job.key))

@@ -30,6 +30,7 @@ def _runner_planned(world: World, event: m.RunnerPlanned, now_ms: UnixMs, change
         state=RunnerState.PLANNED,
         planned_ms=event.at_ms,
         pool=event.pool,
+        repository=event.repository,
         launched_for=event.launched_for,
         placement=event.placement,
     )

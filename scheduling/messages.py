@@ -267,6 +267,7 @@ class PolicyActivated:
 
     at_ms: UnixMs
     hash: str
+    half_life_ms: DurationMs = 86_400_000  # of the usage that fair share weighs
 
 
 # ---- the operator ------------------------------------------------------------------------------------------
@@ -306,6 +307,7 @@ class JobRouted:
     pool: Pool | None
     blocked: str = ""
     again_ms: UnixMs = 0
+    flexible: bool = False  # other runner types could serve it too
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +318,7 @@ class RunnerPlanned:
     runner_id: str
     runner_type: str
     pool: str
+    repository: str
     launched_for: str
     offer: Offer
     price: MicroUSD
@@ -334,6 +337,7 @@ class RunnerAssigned:
     runner_id: str
     pool: str
     target: str
+    repository: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ class Job:
     runner: str = ""  # our runner id, where the name is ours
     runner_type: str = ""
     pool: str = ""  # pool key; empty while not routed
+    flexible: bool = False  # runner types beside its pool's could serve it
     blocked: str = ""  # why it has no pool: unroutable, access, waiting for facts
     facts: RunFacts | None = None
     checked_ms: UnixMs = 0  # when GitHub was last asked whether it still waits
@@ -164,6 +165,7 @@ class Runner:
     planned_ms: UnixMs
     pool: str = ""  # pool it is counted in; empty for a ready machine that belongs to no pool
     target: str = ""  # registration target of its JIT: `repo:o/r`, `org:o` or `group:o/NAME`
+    repository: str = ""  # whose job it is meant for or runs; empty for a ready machine that belongs to no pool
     launched_for: str = ""  # job key that the demand stood for
     running: str = ""  # job key that GitHub gave it
     ref: str = ""  # the provider's own id of the machine
@@ -229,6 +231,15 @@ class FundAccount:
 
 
 @dataclass(slots=True)
+class Usage:
+    """Machine time that one repository or owner has used, halved every half-life; true at `at_ms`."""
+
+    name: str
+    machine_ms: float
+    at_ms: UnixMs
+
+
+@dataclass(slots=True)
 class Totals:
     """Counts since the fleet began; survive restarts with the records."""
 
@@ -241,3 +252,4 @@ class Totals:
     boot: MicroUSD = 0
     idle: MicroUSD = 0
     policy_hash: str = ""  # of the version that routed the queued jobs
+    half_life_ms: DurationMs = 86_400_000  # of usage, by that policy

@@ -74,20 +74,22 @@ class Wish:
 
 def rank(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Ranking:
     """Every offer of every provider for this wish. Kept for `RANK_LIFE_MS` and until offers or policy change."""
-    key = (policy.hash, wish.rtype.name, wish.repository, wish.providers, wish.taste)
+    payers = tuple(fund.name for fund in policy.funds.values() if _welcomes(fund, wish))
+    key = (policy.hash, wish.rtype.name, payers, wish.providers, wish.taste)
     kept = world.cache.get(key)
     if kept is not None and now_ms < kept[0]:
         found: Ranking = kept[1]
         return found
     candidates: list[Candidate] = []
     refused: list[Verdict] = []
+    expiring = {name: expires_unused(world, policy.funds[name], now_ms) for name in payers}
     for name, provider in policy.providers.items():
         if wish.providers is not None and name not in wish.providers:
             refused.append(Verdict(name, refusal="a rule excludes it"))
             continue
         for offer in world.offers.get(name, ()):
             if selected(wish.rtype, offer):
-                _consider(world, policy, wish, provider, offer, now_ms, candidates, refused)
+                _consider(policy, wish, provider, offer, expiring, now_ms, candidates, refused)
     candidates.sort(key=lambda candidate: candidate.order)
     ranking = Ranking(tuple(candidates), tuple(refused))
     world.cache[key] = (now_ms + RANK_LIFE_MS, ranking)
@@ -95,11 +97,11 @@ def rank(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Ranking:
 
 
 def _consider(
-    world: World,
     policy: Policy,
     wish: Wish,
     provider: ProviderPolicy,
     offer: Offer,
+    expiring: dict[str, bool],
     now_ms: UnixMs,
     candidates: list[Candidate],
     refused: list[Verdict],
@@ -123,7 +125,6 @@ def _consider(
         )
         refused.append(Verdict(offer.key, price=price, refusal=why))
         return
-    expiring = {fund.name: expires_unused(world, fund, now_ms) for fund in open_funds}
     payers = sorted(open_funds, key=lambda fund: _payer_order(fund, expiring[fund.name]))
     for fund in payers:
         order = _order(wish, offer, fund, expiring[fund.name], score)
@@ -164,6 +165,11 @@ def pays(fund: Fund, wish: Wish, offer: Offer) -> bool:
         return False
     if fund.families and not matches(fund.families, offer.family):
         return False
+    return _welcomes(fund, wish)
+
+
+def _welcomes(fund: Fund, wish: Wish) -> bool:
+    """Whether the fund pays for this repository; for the ready floor, which is nobody's, no cash does."""
     if not fund.repositories:
         return bool(wish.repository) or not fund.cash
     if wish.repository:

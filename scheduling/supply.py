@@ -9,9 +9,10 @@ from itertools import islice
 from scheduling import messages as m
 from scheduling import placement
 from scheduling.draft import LAUNCHES_A_TICK, Draft
+from scheduling.fairness import Turn, Turns
 from scheduling.lifecycle import GoneReason, RunnerState
 from scheduling.matching import Taste, access_json, matcher
-from scheduling.model import Job, LaunchTerms, Pool, Runner, UnixMs, Verdict
+from scheduling.model import Job, LaunchTerms, Pool, Runner, Verdict
 from scheduling.placement import Choice, Wish
 from scheduling.policy import Policy, RunnerType
 from scheduling.upkeep import floor_of, reap
@@ -29,7 +30,7 @@ def route(draft: Draft) -> None:
         job = world.jobs[key]
         found = matcher(draft.policy).route(job, draft.now_ms)
         pool = _best_pool(draft, job, found.pools) if found.pools else None
-        draft.decide(m.JobRouted(draft.now_ms, key, pool, found.blocked, found.again_ms))
+        draft.decide(m.JobRouted(draft.now_ms, key, pool, found.blocked, found.again_ms, len(found.pools) > 1))
 
 
 def _best_pool(draft: Draft, job: Job, pools: tuple[Pool, ...]) -> Pool:
@@ -102,28 +103,65 @@ def drained(draft: Draft, runner: Runner) -> bool:
 
 def _register(draft: Draft, runner: Runner) -> None:
     pool = draft.world.pools[runner.pool]
-    draft.decide(m.RunnerAssigned(draft.now_ms, runner.id, pool.key, pool.target))
+    draft.decide(m.RunnerAssigned(draft.now_ms, runner.id, pool.key, pool.target, runner.repository))
 
 
 def serve(draft: Draft) -> None:
-    """Launch for unmet demand, oldest job first over all pools; a free machine of the type is taken first."""
+    """Launch for unmet demand in the order of fair share; a free machine of the type is taken first."""
     world = draft.world
-    heap: list[tuple[UnixMs, str, int]] = []
-    waiting: dict[str, list[str]] = {}
-    for pool, queue in world.queued.items():
-        have = len(world.supply.get(pool, ()))
-        if have < len(queue):
-            waiting[pool] = list(islice(queue, have, have + LAUNCHES_A_TICK))
-            heap.append((world.jobs[waiting[pool][0]].queued_ms, pool, 0))
+    turns = Turns(world, draft.policy.fair_share, draft.now_ms)
+    heap = [(_turn(draft, turns, pool), pool) for pool in _unmet(draft, turns)]
     heapq.heapify(heap)
     while heap and draft.launches < LAUNCHES_A_TICK:
-        _, pool, index = heapq.heappop(heap)
-        job = world.jobs[waiting[pool][index]]
-        if job.pool == pool and not (_take_free(draft, pool) or _launch_for(draft, job)):
+        turn, pool = heapq.heappop(heap)
+        if len(world.queued.get(pool, ())) <= len(world.supply.get(pool, ())):
             continue
-        if index + 1 < len(waiting[pool]):
-            since = world.jobs[waiting[pool][index + 1]].queued_ms
-            heapq.heappush(heap, (since, pool, index + 1))
+        now = _turn(draft, turns, pool)
+        if now > turn or _serve_one(draft, turns, pool):  # launches since made it somebody else's turn
+            heapq.heappush(heap, (now, pool))
+
+
+def _unmet(draft: Draft, turns: Turns) -> list[str]:
+    """Pools with more demand than supply that some cap does not already forbid to serve."""
+    world, found = draft.world, []
+    full: dict[str, tuple[Verdict, ...]] = {}
+    for pool, queue in world.queued.items():
+        if len(queue) <= len(world.supply.get(pool, ())):
+            continue
+        record = world.pools[pool]
+        name = record.runner_type
+        if name not in full:
+            reason = _full(draft, draft.policy.runner_types[name])
+            full[name] = (Verdict(name, refusal=reason),) if reason else ()
+        refusal = full[name]
+        if refusal and not world.free.get(name) and not world.flexible.get(pool):
+            draft.plan.refusals[pool] = refusal
+        elif capped := turns.capped(record.repository):
+            draft.plan.refusals[pool] = (Verdict(name, refusal=capped),)
+        else:
+            found.append(pool)
+    return found
+
+
+def _turn(draft: Draft, turns: Turns, pool: str) -> Turn:
+    head = next(iter(draft.world.queued[pool]))
+    return turns.turn(draft.world.pools[pool].repository, draft.world.jobs[head].queued_ms)
+
+
+def _serve_one(draft: Draft, turns: Turns, pool: str) -> bool:
+    """One runner for the pool's first unserved job. False: the pool cannot be served in this round."""
+    world = draft.world
+    key = next(islice(world.queued[pool], len(world.supply.get(pool, ())), None))
+    job = world.jobs[key]
+    if _take_free(draft, pool):
+        return True
+    if capped := turns.capped(job.repository):
+        draft.plan.refusals[pool] = (Verdict(world.pools[pool].runner_type, refusal=capped),)
+        return False
+    if not _launch_for(draft, job):
+        return False
+    turns.launched(job.repository)
+    return True
 
 
 def _take_free(draft: Draft, pool_key: str) -> bool:
@@ -143,7 +181,7 @@ def _take_free(draft: Draft, pool_key: str) -> bool:
         found = found or runner
     if found is None:
         return False
-    draft.decide(m.RunnerAssigned(draft.now_ms, found.id, pool.key, pool.target))
+    draft.decide(m.RunnerAssigned(draft.now_ms, found.id, pool.key, pool.target, pool.repository))
     return True
 
 
@@ -161,20 +199,20 @@ def _launch_for(draft: Draft, job: Job) -> bool:
     choice = choose(draft, _wish(draft, job, pool))
     if not isinstance(choice, Choice):
         draft.plan.refusals[pool.key] = choice
-        for other in matcher(draft.policy).route(job, draft.now_ms).pools:
+        for other in matcher(draft.policy).route(job, draft.now_ms).pools if job.flexible else ():
             choice = choose(draft, _wish(draft, job, other)) if other.key != pool.key else choice
             if isinstance(choice, Choice):
-                draft.decide(m.JobRouted(draft.now_ms, job.key, other))
+                draft.decide(m.JobRouted(draft.now_ms, job.key, other, flexible=True))
                 pool = other
                 break
         else:
             return False
     if isinstance(choice, Choice):
-        launch(draft, draft.policy.runner_types[pool.runner_type], choice, pool.key, job.key)
+        launch(draft, draft.policy.runner_types[pool.runner_type], choice, pool.key, job)
     return True
 
 
-def launch(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job_key: str) -> None:
+def launch(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job: Job | None) -> None:
     draft.launches += 1
     candidate = choice.candidate
     terms = LaunchTerms(
@@ -195,7 +233,8 @@ def launch(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job_key: 
             runner_id=_runner_id(draft.world),
             runner_type=rtype.name,
             pool=pool,
-            launched_for=job_key,
+            repository=job.repository if job else "",
+            launched_for=job.key if job else "",
             offer=candidate.offer,
             price=candidate.price,
             fund=candidate.fund.name if candidate.fund else "",
@@ -227,5 +266,5 @@ def keep_floors(draft: Draft) -> None:
             if not isinstance(choice, Choice):
                 draft.plan.refusals[f"floor:{rtype.name}"] = choice
                 break
-            launch(draft, rtype, choice, "", "")
+            launch(draft, rtype, choice, "", None)
             missing -= 1

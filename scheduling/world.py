@@ -1,6 +1,7 @@
 """The world: all records, and the indices that keep a tick cheap. `scheduling.evolve` is its only writer.
 
-Records (kinds `job`, `tombstone`, `runner`, `pool`, `cooldown`, `fund`, `switch`, `totals`) are persisted by the
+Records (kinds `job`, `tombstone`, `runner`, `pool`, `cooldown`, `fund`, `switch`, `usage`,
+`totals`) are persisted by the
 store. Offers and gates are volatile: each leader learns them anew.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from scheduling.lifecycle import LIVE, SUPPLY, JobState, RunnerState
-from scheduling.model import Cooldown, FundAccount, Job, Offer, Pool, Runner, Totals, UnixMs
+from scheduling.model import Cooldown, FundAccount, Job, Offer, Pool, Runner, Totals, UnixMs, Usage
 from scheduling.reaping import deadline
 
 Key = tuple[str, str]
@@ -36,6 +37,7 @@ class World:
         self.cooldowns: dict[str, Cooldown] = {}
         self.funds: dict[str, FundAccount] = {}
         self.switches: dict[str, str] = {}
+        self.usage: dict[str, Usage] = {}
         self.totals = Totals()
         # volatile: learned by each leader
         self.epoch = ""
@@ -44,6 +46,7 @@ class World:
         self.cache: dict[Any, Any] = {}  # derived data, owned by placement
         # indices
         self.queued: dict[str, dict[str, None]] = {}  # pool -> its queued jobs, oldest first
+        self.flexible: dict[str, int] = {}  # pool -> queued jobs that another runner type could serve
         self.unrouted: dict[str, None] = {}  # queued jobs that plan must route
         self.blocked: dict[str, None] = {}  # queued jobs without a pool, with a stated reason
         self.facts_wanted: dict[tuple[str, int], None] = {}  # runs whose facts block a job
@@ -51,7 +54,9 @@ class World:
         self.finished: dict[str, None] = {}  # completed jobs, in order of completion
         self.supply: dict[str, dict[str, None]] = {}  # pool -> runners that can still take one of its jobs
         self.free: dict[str, dict[str, None]] = {}  # runner type -> runners on their way to no pool, or ready
-        self.live: dict[str, int] = {"": 0}  # "", `type:`, `provider:`, `offer:` -> runners not proven gone
+        self.live: dict[str, int] = {
+            "": 0
+        }  # "", `type:`, `provider:`, `offer:`, `repository:` -> runners not proven gone
         self.by_state: dict[RunnerState, dict[str, None]] = {state: {} for state in RunnerState}
         self.wakes: list[tuple[UnixMs, str, str]] = []  # heap of (time, `runner` or `job`, key)
 
@@ -94,6 +99,8 @@ class World:
         if job.state is JobState.QUEUED:
             if job.pool:
                 self.queued.setdefault(job.pool, {})[job.key] = None
+                if job.flexible:
+                    self.flexible[job.pool] = self.flexible.get(job.pool, 0) + 1
             elif job.blocked:
                 self.blocked[job.key] = None
                 if job.blocked == NEEDS_FACTS:
@@ -112,8 +119,10 @@ class World:
             if not keys:
                 del self.runs[run]
                 self.facts_wanted.pop(run, None)
-        if job.pool in self.queued:
-            self.queued[job.pool].pop(job.key, None)
+        if job.key in self.queued.get(job.pool, ()):
+            del self.queued[job.pool][job.key]
+            if job.flexible:
+                self.flexible[job.pool] -= 1
             if not self.queued[job.pool]:
                 del self.queued[job.pool]
         self.blocked.pop(job.key, None)
@@ -177,6 +186,7 @@ TABLES = {
     "cooldown": "cooldowns",
     "fund": "funds",
     "switch": "switches",
+    "usage": "usage",
 }
 
 
@@ -195,4 +205,5 @@ def live_scopes(runner: Runner) -> tuple[str, ...]:
         f"type:{runner.runner_type}",
         f"provider:{runner.offer.provider}",
         f"offer:{runner.offer.key}",
+        f"repository:{runner.repository}",
     )

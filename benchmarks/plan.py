@@ -1,0 +1,183 @@
+"""One tick of the core: 100 new events at 5,000 live runners and 500 offers, at growing queues.
+
+    python -m benchmarks.plan [--ticks N] [--json]
+
+The world is one that PyTorch might have: 50 runner types, 40 repositories, 10 providers, caps reached, so that the
+queue stays. A tick is `evolve` of 100 facts (70 queued jobs, 10 starts, 10 ends, 10 callbacks), `plan` and `pending`.
+Flat means: the figure at 100,000 queued jobs over the one at 1,000. No sockets, no store, one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import statistics
+import sys
+import time
+from datetime import UTC, datetime
+
+from scheduling import messages as m
+from scheduling.evolve import evolve
+from scheduling.lifecycle import JobState, RunnerState
+from scheduling.model import Hardware, Offer, Purchase
+from scheduling.pending import pending
+from scheduling.plan import plan
+from scheduling.policy import Access, Forks, Fund, Policy, ProviderPolicy, RunnerType
+from scheduling.world import World
+
+NOW = int(datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp() * 1000)
+TYPES, REPOSITORIES, PROVIDERS, LIVE, EVENTS = 50, 40, 10, 5_000, 100
+USD = 1_000_000
+SIZES = (1_000, 10_000, 100_000)
+
+
+def policy() -> Policy:
+    access = Access(("org/*",), Forks.ALLOW)
+    types = {
+        f"t{n}": RunnerType(
+            f"t{n}", ("self-hosted", "linux", f"t{n}"), Hardware(cpus=2 + n % 16), access=access, max_runners=100
+        )
+        for n in range(TYPES)
+    }
+    funds = {
+        f"f{n}": Fund(
+            f"f{n}",
+            cash=False,
+            limit=50_000_000 * USD,
+            until_ms=NOON_PLUS_YEAR,
+            pays=frozenset({f"p{n}", f"p{(n + 1) % PROVIDERS}"}),
+            spent=0,
+            spent_as_of_ms=NOW,
+        )
+        for n in range(PROVIDERS)
+    }
+    return Policy("bench", {f"p{n}": ProviderPolicy(f"p{n}", "sim") for n in range(PROVIDERS)}, types, funds)
+
+
+NOON_PLUS_YEAR = NOW + 365 * 24 * 3_600_000
+
+
+def offers(provider: str) -> tuple[Offer, ...]:
+    """50 offers: 5 zones of 5 instance types on demand and spot."""
+    return tuple(
+        Offer(
+            provider, "r", f"r-{zone}", f"m{size}", purchase, (50_000 + 40_000 * size) * (10 - 3 * spot) // 10,
+            Hardware(cpus=4 * (size + 1), memory_mib=8192 * (size + 1)),
+        )  # fmt: skip
+        for zone in range(5)
+        for size in range(5)
+        for spot, purchase in enumerate((Purchase.ON_DEMAND, Purchase.SPOT))
+    )
+
+
+class Bench:
+    """A world with `queued` waiting jobs and `LIVE` runners, and the facts of its next ticks."""
+
+    def __init__(self, queued: int) -> None:
+        self.dice, self.now = random.Random(1), NOW
+        self.policy, self.world, self.job_id = policy(), World("bench"), 0
+        self.tell(m.LeadershipTaken(NOW, (), "bench"), m.PolicyActivated(NOW, "bench"))
+        for name in self.policy.providers:
+            self.tell(m.OffersListed(NOW, name, offers(name)))
+        while len(self.world.runners) < LIVE:
+            self.tell(*(self.queued(n % TYPES) for n in range(LIVE // 2)))
+            plan(self.world, self.policy, self.now)
+        for runner in list(self.world.runners.values()):
+            self.tell(m.MachineCreated(NOW, runner.id, f"i-{runner.id}"))
+            self.tell(m.StageReported(NOW, runner.id, m.Stage.BOOTED))
+            key = next(iter(self.world.queued[runner.pool]))
+            self.start(key, runner.id)
+        while sum(map(len, self.world.queued.values())) < queued:
+            self.tell(*(self.queued(self.dice.randrange(TYPES)) for _ in range(1000)))
+            plan(self.world, self.policy, self.now)
+
+    def tell(self, *events: m.Event) -> None:
+        for event in events:
+            evolve(self.world, event, self.now)
+
+    def queued(self, number: int) -> m.JobReported:
+        self.job_id += 1
+        labels = ("self-hosted", "linux", f"t{number}")
+        repository = f"org/repo{self.job_id % REPOSITORIES}"
+        return m.JobReported(
+            self.now, JobState.QUEUED, self.job_id, self.job_id // 20, 1, repository, labels, created_ms=self.now
+        )
+
+    def start(self, key: str, runner_id: str) -> None:
+        job = self.world.jobs[key]
+        name = f"bench-{runner_id}"
+        self.tell(
+            m.JobReported(
+                self.now, JobState.IN_PROGRESS, job.job_id, job.run_id, 1, job.repository, job.labels, runner_name=name
+            )
+        )
+
+    def facts(self) -> list[m.Event]:
+        """100 facts as a busy minute brings them."""
+        world, found = self.world, []
+        found += [self.queued(self.dice.randrange(TYPES)) for _ in range(70)]
+        for runner_id in self.dice.sample(sorted(world.by_state[RunnerState.BUSY])[:500], 10):
+            runner = world.runners[runner_id]
+            job = world.jobs[runner.running]
+            found.append(
+                m.JobReported(
+                    self.now, JobState.COMPLETED, job.job_id, job.run_id, 1, job.repository, job.labels,
+                    conclusion="success", runner_name=f"bench-{runner_id}",
+                )
+            )  # fmt: skip
+            found.append(m.RegistrationDeleted(self.now, runner_id))
+        for runner_id in list(world.by_state[RunnerState.STOPPING])[:10]:
+            found += [m.StopAccepted(self.now, runner_id)]
+            found += [m.MachineAbsent(self.now + n, runner_id) for n in (1_000, 20_000)]
+        for runner_id in list(world.by_state[RunnerState.PLANNED])[:10]:
+            found += [m.MachineCreated(self.now, runner_id, f"i-{runner_id}")]
+            found += [m.StageReported(self.now, runner_id, m.Stage.BOOTED)]
+        return found[:EVENTS]
+
+    def tick(self) -> float:
+        """Milliseconds of one tick."""
+        self.now += 1_000
+        events = self.facts()
+        began = time.perf_counter()
+        for event in events:
+            evolve(self.world, event, self.now)
+        plan(self.world, self.policy, self.now)
+        pending(self.world, self.now)
+        return (time.perf_counter() - began) * 1000
+
+
+def measure(queued: int, ticks: int) -> dict[str, float]:
+    bench = Bench(queued)
+    for _ in range(20):
+        bench.tick()
+    gc.collect()
+    times = sorted(bench.tick() for _ in range(ticks))
+    return {
+        "queued": sum(map(len, bench.world.queued.values())),
+        "live": bench.world.live_count(""),
+        "p50_ms": round(statistics.median(times), 2),
+        "p99_ms": round(times[int(0.99 * len(times))], 2),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ticks", type=int, default=200, help="ticks measured at each size (default %(default)s)")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    args = parser.parse_args()
+    found = []
+    for size in SIZES:
+        found.append(measure(size, args.ticks))
+        print(found[-1], file=sys.stderr)
+    flat = round(found[-1]["p50_ms"] / found[0]["p50_ms"], 2)
+    if args.json:
+        print(json.dumps({"sizes": found, "growth_p50": flat}, indent=2))
+    else:
+        print(f"p50 at {SIZES[-1]:,} queued is {flat} x that at {SIZES[0]:,}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Whose turn it is: decayed usage by weight, ageing, strict order for those who waited long, caps a repository.
+
+Usage is machine time, kept for each repository and halved every half-life; what runs now counts as if it took an
+expected job's time. True with `register: repository`; elsewhere GitHub decides whose job a runner takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduling.model import DurationMs, UnixMs, Usage
+from scheduling.policy import FairShare, matches
+from scheduling.world import Key, World
+
+EXPECTED_JOB_MS: DurationMs = 15 * 60_000
+AGEING = 60
+"""A minute of waiting makes up for that many minutes of machine time used."""
+
+Turn = tuple[int, float, UnixMs]
+"""Sorts first who is next: (not overdue, usage less ageing, waiting since)."""
+
+
+def charge(world: World, repository: str, machine_ms: DurationMs, now_ms: UnixMs) -> set[Key]:
+    """Book a job's machine time to its repository."""
+    usage = world.usage.get(repository)
+    if usage is None:
+        usage = world.usage[repository] = Usage(repository, 0.0, now_ms)
+    usage.machine_ms = decayed(usage, world.totals.half_life_ms, now_ms) + max(0, machine_ms)
+    usage.at_ms = max(usage.at_ms, now_ms)
+    return {("usage", repository)}
+
+
+def decayed(usage: Usage, half_life_ms: DurationMs, now_ms: UnixMs) -> float:
+    """What is left of the usage, in milliseconds of machine time."""
+    age_ms = max(0, now_ms - usage.at_ms)
+    return float(usage.machine_ms * 0.5 ** (age_ms / half_life_ms))
+
+
+@dataclass(slots=True)
+class Turns:
+    """The order of one planning round."""
+
+    world: World
+    rules: FairShare
+    now_ms: UnixMs
+    _used: dict[str, float]
+    _weights: dict[str, float]
+
+    def __init__(self, world: World, rules: FairShare, now_ms: UnixMs) -> None:
+        self.world, self.rules, self.now_ms = world, rules, now_ms
+        self._weights = {}
+        self._used = {}
+        for usage in world.usage.values():
+            name = self._sharer(usage.name)
+            left = decayed(usage, rules.half_life_ms, now_ms)
+            self._used[name] = self._used.get(name, 0.0) + left
+        for scope, count in world.live.items():
+            if scope.startswith("repository:") and (repository := scope.removeprefix("repository:")):
+                self.launched(repository, count)
+
+    def _sharer(self, repository: str) -> str:
+        return repository.split("/", 1)[0] if self.rules.by == "owner" else repository
+
+    def launched(self, repository: str, count: int = 1) -> None:
+        """Runners that are live, or were just decided, count before their jobs end."""
+        name = self._sharer(repository)
+        self._used[name] = self._used.get(name, 0.0) + count * EXPECTED_JOB_MS
+
+    def turn(self, repository: str, since_ms: UnixMs) -> Turn:
+        """The place of this repository's oldest unserved job."""
+        waited_ms = self.now_ms - since_ms
+        fifo = self.rules.fifo_after_ms
+        if fifo is not None and waited_ms >= fifo:
+            return 0, 0.0, since_ms
+        share = self._used.get(self._sharer(repository), 0.0) / self._weight(repository)
+        return 1, share - AGEING * waited_ms, since_ms
+
+    def _weight(self, repository: str) -> float:
+        weight = self._weights.get(repository)
+        if weight is None:
+            patterns = (
+                self.rules.weights[p] for p in self.rules.weights if matches((p,), self._sharer(repository))
+            )
+            weight = self._weights[repository] = max(next(patterns, 1.0), 1e-9)
+        return weight
+
+    def capped(self, repository: str) -> str:
+        """Which cap forbids this repository one more runner; empty when none does."""
+        for pattern, limit in self.rules.max_runners.items():
+            if matches((pattern,), repository) and self.world.live_count(f"repository:{repository}") >= limit:
+                return f"{repository} runs its fair_share max_runners {limit}"
+        return ""
