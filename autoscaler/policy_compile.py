@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from autoscaler import policy_model as written
+from providers import registry
 from scheduling import policy as compiled
 from scheduling.model import Gpu, Hardware, Purchase
 
@@ -80,6 +81,7 @@ def _provider(name: str, provider: written.Provider) -> compiled.ProviderPolicy:
         price=_price(provider.price),
         available=provider.available,
         endpoint=provider.endpoint,
+        takes_image=registry.kind(provider.kind).takes_image,
         settings=provider.settings,
     )
 

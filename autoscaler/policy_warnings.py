@@ -42,7 +42,6 @@ NOT_ACTIVE = (
     Later(("funds", "*", "purchase", "*"), "reserved", "nothing is bought as reserved"),
     Later(("runner_types", "*", "offers", "*", "purchase", "*"), "reserved", "nothing is bought as reserved"),
     Later(("rules", "*", "rerun"), True, "a job whose machine was taken is not run again"),
-    Later(("fair_share",), ANY, "jobs are served by age"),
     Later(("on_deadline",), ANY, "nothing happens at the deadline"),
 )
 """Everything that a later version brings. A row goes when its feature comes."""
@@ -51,9 +50,6 @@ LATER_KINDS = frozenset(str(row.value) for row in NOT_ACTIVE if row.path == _KIN
 
 NEED_REGIONS: Mapping[str, str] = {"aws": "subnets"}
 """Kinds that run nothing without `regions` and, for each of them, an entry of this key in `settings`."""
-
-NEED_IMAGE = frozenset({"aws"})
-"""Kinds whose machines start from an image that the policy names."""
 
 FEW = 5
 """Up to so many runner types are named one by one."""
@@ -74,7 +70,7 @@ def add_warnings(
         {rtype.name: "" for rtype in types if not rtype.access.repositories},
         'no repository is allowed: write `access: {repositories: ["OWNER/*"]}` here or under `defaults`',
     )
-    bare = [rtype.name for rtype in types if not rtype.image and _kinds_of(rtype, policy) & NEED_IMAGE]
+    bare = [rtype.name for rtype in types if not rtype.image and _takes_image(rtype, policy)]
     _types(tree, dict.fromkeys(bare, ""), "no `image` is named, here or under `defaults`: nothing can be launched")
     hopeless = {rtype.name: reason for rtype in types if (reason := _hopeless(rtype, policy, catalogues))}
     _types(tree, hopeless, "no offer can ever match")
@@ -139,10 +135,10 @@ def _date(at_ms: UnixMs) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
 
 
-def _kinds_of(rtype: RunnerType, policy: Policy) -> set[str]:
-    """Kinds of the active providers that may run it."""
+def _takes_image(rtype: RunnerType, policy: Policy) -> bool:
+    """Whether some active provider that may run it starts machines from an image."""
     named = policy.providers if rtype.selectors is None else {entry.provider for entry in rtype.selectors}
-    return {provider.kind for name, provider in policy.providers.items() if name in named}
+    return any(provider.takes_image for name, provider in policy.providers.items() if name in named)
 
 
 def _types(tree: Tree, reasons: Mapping[str, str], text: str) -> None:

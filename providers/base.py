@@ -62,7 +62,8 @@ class LaunchSpec:
 class Instance:
     """One machine of ours as the provider sees it: not yet ended (a terminated machine is left out).
 
-    `orphans` are references of disks, NICs or addresses that outlived the machine and still cost.
+    `orphans` are references of disks, NICs or addresses that outlived their machine and still cost; `ref` is empty
+    where nothing but them is left.
     """
 
     runner_id: str
@@ -175,6 +176,7 @@ class Kind(Protocol):
     name: str
     settings: type[Any]  # a pydantic model that validates `settings:` of the policy
     extra: str  # the extra that installs its SDK; empty when none is needed
+    takes_image: bool  # its machines start from an image that the policy names
 
     def build(self, config: ProviderConfig, clock: Clock) -> Provider:
         """Make the provider without I/O. A missing SDK raises `MissingSdk`."""

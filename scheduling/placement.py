@@ -149,8 +149,8 @@ def _ineligible(
 
 
 def image_of(policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer: Offer) -> str | None:
-    """The provider's image reference; empty when the type names none, None when it has none here."""
-    if not rtype.image:
+    """The provider's image reference; empty when none is named or needed, None when it has none here."""
+    if not rtype.image or not provider.takes_image:
         return ""
     return policy.images[rtype.image].reference(provider.name, provider.kind, offer.region)
 

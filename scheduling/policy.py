@@ -91,6 +91,7 @@ class ProviderPolicy:
     price: Price = Price()
     available: Window | None = None
     endpoint: str | None = None
+    takes_image: bool = True  # its kind starts machines from an image that the policy names
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -218,6 +218,7 @@ class AwsKind:
     name = "aws"
     settings = AwsSettings
     extra = "aws"
+    takes_image = True
 
     def build(self, config: ProviderConfig, clock: Clock) -> Provider:
         if find_spec("boto3") is None:

@@ -42,6 +42,7 @@ class SimKind:
     name = "sim"
     settings = Settings
     extra = ""
+    takes_image = False
 
     def build(self, config: ProviderConfig, clock: Clock) -> Provider:
         """Without an `endpoint` the account lives in this process: its machines end with it and run nothing."""

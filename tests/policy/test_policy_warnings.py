@@ -27,7 +27,6 @@ def test_each_key_that_is_not_active_yet_is_named(folder: Folder) -> None:
         "runner_types.linux.rocm.gpu.bootstrap: `userdata` is",
         "runner_types.linux.fork.offers[0].purchase[0]: `reserved` is",
         "rules[1].rerun:",
-        "fair_share:",
         "on_deadline:",
     ]
 
