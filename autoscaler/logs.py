@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+INFO, WARNING = logging.INFO, logging.WARNING
 HIDDEN = "[hidden]"
 SHORTEST_SECRET = 6
 """Characters; striking out shorter text would make logs unreadable and protect nothing."""
@@ -91,7 +92,7 @@ class PlainFormatter(logging.Formatter):
         return REDACTOR.clean("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in line))
 
 
-def set_up(stream: TextIO = sys.stderr, level: int = logging.INFO) -> None:
+def set_up(stream: TextIO = sys.stderr, level: int = INFO) -> None:
     """Send all logs of this process to `stream`. Chatty libraries speak from warnings on."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(PlainFormatter() if stream.isatty() else JsonFormatter())

@@ -1,0 +1,131 @@
+"""The texts of `autoscaler --help`. Of each command's text the first line is its summary."""
+
+TOP = """\
+Runs GitHub Actions self-hosted runners on the credits, machines and money that a project was given:
+one fresh machine a job, on the offer and from the fund that suit it best, and it says why."""
+
+TOP_END = """\
+examples:
+  autoscaler demo --jobs 200 --exit             the whole path on this machine, with nothing else installed
+  autoscaler policy check policy.yaml           is this policy file right?
+  autoscaler serve --policy policy.yaml         the daemon
+  autoscaler why 31415926535                    why does this job wait, or why did it run there at that price?
+
+exit codes:
+  0  done, and all is well
+  1  problems were found or the daemon cannot be asked; stderr says what to do
+  2  wrong usage
+
+units:
+  amounts are US dollars with six places in --json, times RFC 3339 in UTC, names ending in _seconds are seconds
+
+environment of the daemon (`serve`, `verify`):
+  AUTOSCALER_POLICY               the policy file
+  AUTOSCALER_FLEET                name of this installation (default: autoscaler)
+  AUTOSCALER_LISTEN               HOST:PORT of webhooks, callbacks, dashboard and API (default: 127.0.0.1:8080)
+  AUTOSCALER_PUBLIC_URL           where machines reach it (default: http:// and the former)
+  AUTOSCALER_REDIS_URL            redis://, rediss://, unix://, redis+sentinel://, or embedded:DIR
+                                  (default: embedded:.autoscaler/redis)
+  AUTOSCALER_FLEET_KEY_FILE       at least 32 random bytes: callback tokens and JIT encryption
+  AUTOSCALER_GITHUB_URL           base of the REST API (default: https://api.github.com)
+  AUTOSCALER_GITHUB_APPS_FILE     YAML list of {app_id, private_key_file}
+  AUTOSCALER_WEBHOOK_SECRET_FILE  one secret a line, two while rotating; read again when it changes
+  AUTOSCALER_API_TOKENS_FILE      YAML list of {name, sha256, scope: read|write}; without it reads are open
+                                  and switches are refused
+
+environment of the commands that ask a daemon:
+  AUTOSCALER_API_URL              where it listens (default: http://127.0.0.1:8080)
+  AUTOSCALER_API_TOKEN_FILE       file with your bearer token
+
+`autoscaler COMMAND --help` tells more of each command."""
+
+ROLE = """\
+ingest takes webhooks only, scheduler takes none, all does both (default);
+of several replicas that schedule, one leads at a time"""
+
+SPEED = "times as fast as it was recorded; 0: as fast as the receiver answers (default: 1)"
+
+TARGET = "provider:NAME, type:NAME or all"
+
+POLICY = "Check, explain and import policy files. None of these asks a daemon, a cloud or GitHub."
+
+_ASKS = "\nAsks the daemon at AUTOSCALER_API_URL."
+_SWITCH = "\nNeeds a token with scope write in AUTOSCALER_API_TOKEN_FILE. Takes effect within a second."
+
+COMMANDS = {
+    "serve": """\
+run the daemon
+
+SIGTERM drains: webhooks end, calls under way finish, another replica may lead. SIGHUP reads the policy again; a
+bad one is reported and the old one stays. A bad policy at the start, a missing file or a used port end it with 1;
+Redis, GitHub or a cloud that is away does not: it waits for them. Its settings are in the environment, see
+`autoscaler --help`.""",
+    "demo": """\
+run everything on this machine, with nothing else installed
+
+Embedded Valkey, a GitHub stand-in, several simulated providers with funds, signed webhooks over HTTP, and the real
+daemon with its dashboard. --speed scales the daemon's clock, not sockets. With --exit it ends with 0 when every
+job ran and nothing was left behind, else with 1.
+
+  autoscaler demo                               look at the dashboard until Ctrl-C
+  autoscaler demo --jobs 50 --exit --json       one JSON document""",
+    "policy check": """\
+say whether a policy file can be used
+
+Errors name file, line and key, and end it with 1. Warnings (not active yet, no repository allowed, a fund that is
+closed, subnets missing) end it with 0.""",
+    "policy schema": """\
+print the JSON Schema of the policy file, for editors""",
+    "policy explain": """\
+say what a policy would do with one job
+
+Every runner type that has the job's labels and lets it in, with every offer in rank order: the terms of its score
+in dollars a job, or its refusal. Reads the file and nothing else; what it must assume is said at the end.
+
+  autoscaler policy explain policy.yaml --labels self-hosted,linux,linux.large --repository octo/engine""",
+    "policy import-scale-config": """\
+turn PyTorch's scale-config.yml into a policy
+
+The policy on stdout, what could not be carried over on stderr. Variant V of type T becomes V.T.
+
+  autoscaler policy import-scale-config scale-config.yml --repositories 'pytorch/*' > policy.yaml""",
+    "status": f"""\
+show the fleet on one page: jobs, runners, funds, what waits and why{_ASKS}""",
+    "jobs": f"""\
+list jobs, newest first
+
+The record of a job that ended is kept for a day.{_ASKS}""",
+    "runners": f"""\
+list runners, newest first{_ASKS}""",
+    "providers": f"""\
+list providers: their runners, caps, and why one is closed now{_ASKS}""",
+    "funds": f"""\
+list funds: what is left, held and spent, and why one is closed now{_ASKS}""",
+    "why": f"""\
+say why a job waits, or why it ran where it did at that price
+
+The answer in one sentence, then the evidence on one screen: its runner types and pool, every offer in rank order
+with its refusal, the fund that pays, and how long each stage took. --json is GET /api/v1/jobs/JOB_ID.{_ASKS}""",
+    "pause": f"""\
+launch nothing, in the whole fleet; what runs goes on{_SWITCH}""",
+    "resume": f"""\
+end a pause{_SWITCH}""",
+    "drain": f"""\
+place nothing more on a provider or runner type; running jobs finish
+
+  autoscaler drain provider:aws{_SWITCH}""",
+    "undrain": f"""\
+end a drain{_SWITCH}""",
+    "verify": """\
+list every disagreement between store, clouds and GitHub
+
+Reads everything and changes nothing, with the settings of `serve`. What is found is looked at again after 15 s,
+and only what is still so is listed. 1 if anything is.""",
+    "replay": """\
+send recorded deliveries to a webhook receiver, signed, with the recorded spacing
+
+A load test for any receiver. Ends with 1 when a delivery was not answered with 2xx. Broken lines of the file are
+warnings.
+
+  autoscaler replay day.jsonl.gz --to http://127.0.0.1:8080/webhooks/github --secret-file secret --speed 60""",
+}
