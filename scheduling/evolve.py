@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduling import job_facts, launch_facts, ledger, machine_facts
+from scheduling import job_facts, launch_facts, learning, ledger, machine_facts
 from scheduling import messages as m
 from scheduling.cooling import cool
 from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
@@ -70,6 +70,13 @@ def _fund_spent(world: World, event: m.FundSpentStated, now_ms: UnixMs, changed:
     changed |= ledger.state_spent(world.funds, event)
 
 
+def _funds_valued(world: World, event: m.FundsValued, now_ms: UnixMs, changed: set[Key]) -> None:
+    bids = {bid.fund: bid for bid in event.bids}
+    changed |= {("bid", name) for name in world.bids.keys() | bids.keys()}
+    world.bids = bids
+    world.cache.clear()
+
+
 def _runner_assigned(world: World, event: m.RunnerAssigned, now_ms: UnixMs, changed: set[Key]) -> None:
     fields = {"pool": event.pool, "target": event.target, "repository": event.repository, "free_ms": 0}
     move(world, world.runners[event.runner_id], RunnerFact.ASSIGNED, now_ms, changed, **fields)
@@ -96,6 +103,7 @@ def _reap(world: World, event: m.ReapDecided, now_ms: UnixMs, changed: set[Key])
         world.totals.reaped_unused += unused
         changed.add(("totals", ""))
         if event.reason is GoneReason.BOOT_TIMEOUT and runner.created_ms:
+            changed |= learning.launch_failed(world, runner)
             cool(world, runner, None, event.detail, now_ms, changed)
 
 
@@ -105,6 +113,9 @@ def _settled(world: World, event: m.RunnerSettled, now_ms: UnixMs, changed: set[
     changed |= ledger.settle(world.funds, event)
     move(world, runner, RunnerFact.SETTLED, now_ms, changed, cost=event.cost)
     ledger.count(world.totals, runner)
+    changed |= learning.ended(
+        world, runner, taken=runner.reason is GoneReason.VANISHED and bool(runner.started_ms)
+    )
     changed.add(("totals", ""))
 
 
@@ -135,6 +146,7 @@ _HANDLERS: Handlers = {
     m.PolicyActivated: _policy_activated,
     m.SwitchSet: _switch_set,
     m.FundSpentStated: _fund_spent,
+    m.FundsValued: _funds_valued,
     m.RunnerAssigned: _runner_assigned,
     m.RunnerReleased: _runner_released,
     m.RunnerSuspected: _runner_suspected,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduling.learning import JOB_PRIOR_MS
 from scheduling.model import DurationMs, UnixMs, Usage
 from scheduling.policy import FairShare, matches
 from scheduling.world import Key, World
 
-EXPECTED_JOB_MS: DurationMs = 15 * 60_000
 AGEING = 60
 """A minute of waiting makes up for that many minutes of machine time used."""
 
@@ -64,7 +64,7 @@ class Turns:
     def launched(self, repository: str, count: int = 1) -> None:
         """Runners that are live, or were just decided, count before their jobs end."""
         name = self._sharer(repository)
-        self._used[name] = self._used.get(name, 0.0) + count * EXPECTED_JOB_MS
+        self._used[name] = self._used.get(name, 0.0) + count * JOB_PRIOR_MS
 
     def turn(self, repository: str, since_ms: UnixMs) -> Turn:
         """The place of this repository's oldest unserved job."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sys import intern
 
+from scheduling import learning
 from scheduling import messages as m
 from scheduling.fairness import charge
 from scheduling.lifecycle import JOB_RANK, GoneReason, JobState, RunnerFact
@@ -36,6 +37,7 @@ def _job_reported(world: World, event: m.JobReported, now_ms: UnixMs, changed: s
         changed.add(("totals", ""))
         if job.started_ms and job.runner:
             changed |= charge(world, job.repository, job.completed_ms - job.started_ms, now_ms)
+            changed |= learning.job_ended(world, job)
     _tell_runner(world, job, now_ms, changed)
 
 

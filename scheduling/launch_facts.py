@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduling import ledger
+from scheduling import learning, ledger
 from scheduling import messages as m
 from scheduling.cooling import cool, warm
 from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
@@ -69,6 +69,8 @@ def _create_failed(world: World, event: m.CreateFailed, now_ms: UnixMs, changed:
         cool(world, runner, event.trouble, event.detail, now_ms, changed)
     if move(world, runner, RunnerFact.CREATE_REFUSED, now_ms, changed, **fields):
         world.totals.failed_launches += 1
+        if event.trouble is not m.Trouble.OBSERVED:
+            changed |= learning.launch_failed(world, runner)
         changed.add(("totals", ""))
         changed |= ledger.release(world.funds, runner)
 

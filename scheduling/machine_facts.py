@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduling import ledger
+from scheduling import learning, ledger
 from scheduling import messages as m
 from scheduling.cooling import image_scope, warm
 from scheduling.launch_facts import machine_created
@@ -22,6 +22,8 @@ def _stage(world: World, event: m.StageReported, now_ms: UnixMs, changed: set[Ke
     match event.stage:
         case m.Stage.BOOTED:
             move(world, runner, RunnerFact.BOOTED, now_ms, changed, booted_ms=runner.booted_ms or event.at_ms)
+            if runner.booted_ms == event.at_ms:
+                changed |= learning.booted(world, runner)
             warm(world, runner, changed)
             if world.cooldowns.pop(image_scope(runner), None):
                 changed.add(("cooldown", image_scope(runner)))

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from scheduling.lifecycle import GoneReason, JobState
 from scheduling.model import (
+    Bid,
     DurationMs,
     HoldPart,
     LaunchTerms,
@@ -295,6 +296,14 @@ class FundSpentStated:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class FundsValued:
+    """What the planner found a dollar of each fund to be worth; replaces all earlier bids."""
+
+    at_ms: UnixMs
+    bids: tuple[Bid, ...]
+
+
 # ---- decisions ---------------------------------------------------------------------------------------------
 
 
@@ -410,6 +419,7 @@ Event = (
     | PolicyActivated
     | SwitchSet
     | FundSpentStated
+    | FundsValued
     | JobRouted
     | RunnerPlanned
     | RunnerAssigned

@@ -240,6 +240,25 @@ class Usage:
 
 
 @dataclass(slots=True)
+class Estimate:
+    """Something learned: `value` (unit by the kind of key, see `learning`) from `weight` observations."""
+
+    name: str
+    value: float
+    weight: float
+
+
+@dataclass(slots=True)
+class Bid:
+    """What a dollar of this fund counts for in a score, in millionths, until `until_ms`; `why` in words."""
+
+    fund: str
+    value_ppm: int
+    until_ms: UnixMs
+    why: str = ""
+
+
+@dataclass(slots=True)
 class Totals:
     """Counts since the fleet began; survive restarts with the records."""
 

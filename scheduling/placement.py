@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from scheduling import ledger
+from scheduling import learning, ledger
 from scheduling.cooling import closed, offer_scopes, probing
 from scheduling.matching import Taste, fits, selected
-from scheduling.model import HOUR_MS, HoldPart, MicroUSD, Offer, Purchase, UnixMs, Verdict
+from scheduling.model import HOUR_MS, DurationMs, HoldPart, MicroUSD, Offer, Purchase, UnixMs, Verdict
 from scheduling.policy import Fund, Policy, ProviderPolicy, RunnerType, matches
 from scheduling.windows import is_open
 from scheduling.world import PAUSED, World
@@ -21,11 +21,8 @@ from scheduling.world import PAUSED, World
 RANK_LIFE_MS = 60_000
 """How long a rank is kept; dates of funds and forecasts move slowly."""
 
-# priors, until durations, boots and interruptions are learned
-EXPECTED_JOB_MS = 15 * 60_000
-EXPECTED_BOOT_MS = 60_000
-EXPECTED_IDLE_MS = 30_000
-SPOT_RISK_PERCENT_PER_HOUR = 5
+IDLE_MS = 30_000
+"""A machine's time before and after its job, on average."""
 
 SHOWN = 24
 """Verdicts kept with a placement: enough for one screen of `why`."""
@@ -70,26 +67,27 @@ class Wish:
     repository: str
     providers: frozenset[str] | None
     taste: Taste
+    job_ms: DurationMs = learning.JOB_PRIOR_MS
 
 
 def rank(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Ranking:
     """Every offer of every provider for this wish. Kept for `RANK_LIFE_MS` and until offers or policy change."""
     payers = tuple(fund.name for fund in policy.funds.values() if _welcomes(fund, wish))
-    key = (policy.hash, wish.rtype.name, payers, wish.providers, wish.taste)
+    key = (policy.hash, wish.rtype.name, payers, wish.providers, wish.taste, wish.job_ms)
     kept = world.cache.get(key)
     if kept is not None and now_ms < kept[0]:
         found: Ranking = kept[1]
         return found
     candidates: list[Candidate] = []
     refused: list[Verdict] = []
-    expiring = {name: expires_unused(world, policy.funds[name], now_ms) for name in payers}
+    worths = {name: worth(world, policy.funds[name], now_ms) for name in payers}
     for name, provider in policy.providers.items():
         if wish.providers is not None and name not in wish.providers:
             refused.append(Verdict(name, refusal="a rule excludes it"))
             continue
         for offer in world.offers.get(name, ()):
             if selected(wish.rtype, offer):
-                _consider(policy, wish, provider, offer, expiring, now_ms, candidates, refused)
+                _consider(world, policy, wish, provider, offer, worths, now_ms, candidates, refused)
     candidates.sort(key=lambda candidate: candidate.order)
     ranking = Ranking(tuple(candidates), tuple(refused))
     world.cache[key] = (now_ms + RANK_LIFE_MS, ranking)
@@ -97,11 +95,12 @@ def rank(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Ranking:
 
 
 def _consider(
+    world: World,
     policy: Policy,
     wish: Wish,
     provider: ProviderPolicy,
     offer: Offer,
-    expiring: dict[str, bool],
+    worths: dict[str, Worth],
     now_ms: UnixMs,
     candidates: list[Candidate],
     refused: list[Verdict],
@@ -111,9 +110,9 @@ def _consider(
     if refusal or price is None:
         refused.append(Verdict(offer.key, price=price, refusal=refusal))
         return
-    score = _score(policy, wish, offer, price)
     if price == 0:
-        candidates.append(Candidate(offer, 0, None, (), score, _order(wish, offer, None, False, score)))
+        score = sum(score_terms(world, policy, wish, offer, 0, 0).values())
+        candidates.append(Candidate(offer, 0, None, (), score, _order(wish, offer, FREE, score, "")))
         return
     funds = [fund for fund in policy.funds.values() if pays(fund, wish, offer)]
     open_funds = [fund for fund in funds if ledger.open_at(fund, now_ms)]
@@ -125,9 +124,10 @@ def _consider(
         )
         refused.append(Verdict(offer.key, price=price, refusal=why))
         return
-    payers = sorted(open_funds, key=lambda fund: _payer_order(fund, expiring[fund.name]))
+    payers = sorted(open_funds, key=lambda fund: (worths[fund.name], fund.name))
     for fund in payers:
-        order = _order(wish, offer, fund, expiring[fund.name], score)
+        score = sum(score_terms(world, policy, wish, offer, price, worths[fund.name].value_ppm).values())
+        order = _order(wish, offer, worths[fund.name], score, fund.name)
         candidates.append(Candidate(offer, price, fund, tuple(payers), score, order))
 
 
@@ -190,27 +190,49 @@ def expires_unused(world: World, fund: Fund, now_ms: UnixMs) -> bool:
     return forecast < fund.limit - ledger.used(account, "")
 
 
-def _score(policy: Policy, wish: Wish, offer: Offer, price: MicroUSD) -> MicroUSD:
-    """Expected micro-dollars a job: machine time, waiting for the boot, and the risk of losing a spot machine."""
+@dataclass(frozen=True, slots=True, order=True)
+class Worth:
+    """How a fund's dollars rank. Tier 0 is free; with bids all funds share tier 1 and differ by their value."""
+
+    tier: int
+    until_ms: UnixMs = 0
+    value_ppm: int = 1_000_000
+
+
+FREE = Worth(0, value_ppm=0)
+
+
+def worth(world: World, fund: Fund, now_ms: UnixMs) -> Worth:
+    """By its bid where the planner made one; else credit that would expire first, other credit, then cash."""
+    bid = world.bids.get(fund.name)
+    if bid is not None and now_ms < bid.until_ms:
+        return Worth(1, 0, bid.value_ppm)
+    if fund.cash:
+        return Worth(3)
+    expiring = expires_unused(world, fund, now_ms)
+    return Worth(1, fund.until_ms or 0) if expiring else Worth(2)
+
+
+def score_terms(
+    world: World, policy: Policy, wish: Wish, offer: Offer, price: MicroUSD, value_ppm: int
+) -> dict[str, MicroUSD]:
+    """Expected micro-dollars a job: machine time, waiting for the boot, the risk of losing a spot machine."""
+    effective = price * value_ppm // 1_000_000
     waiting_hour = policy.placement.waiting_hour if wish.taste.waiting_hour is None else wish.taste.waiting_hour
-    cost = price * (EXPECTED_JOB_MS + EXPECTED_BOOT_MS + EXPECTED_IDLE_MS) // HOUR_MS
-    cost += waiting_hour * EXPECTED_BOOT_MS // HOUR_MS
+    boot_ms = learning.boot_ms(world, offer.key)
+    terms = {
+        "machine": effective * (wish.job_ms + boot_ms + IDLE_MS) // HOUR_MS,
+        "waiting": waiting_hour * boot_ms // HOUR_MS,
+    }
     if offer.purchase is Purchase.SPOT:
-        lost = policy.placement.restart_cost + price * EXPECTED_JOB_MS // HOUR_MS
-        cost += lost * SPOT_RISK_PERCENT_PER_HOUR * EXPECTED_JOB_MS // HOUR_MS // 100
-    return cost
+        lost = policy.placement.restart_cost + effective * wish.job_ms // HOUR_MS
+        terms["interruption"] = int(lost * learning.taken_per_hour(world, offer.key) * wish.job_ms / HOUR_MS)
+    return terms
 
 
-def _payer_order(fund: Fund, expiring: bool) -> tuple[int, int, str]:
-    """Credit that would expire first, then other credit, then cash."""
-    tier = 3 if fund.cash else 1 if expiring else 2
-    return tier, (fund.until_ms or 0) if expiring else 0, fund.name
-
-
-def _order(wish: Wish, offer: Offer, fund: Fund | None, expiring: bool, score: MicroUSD) -> tuple[object, ...]:
-    tier, until_ms, name = (0, 0, "") if fund is None else _payer_order(fund, expiring)
+def _order(wish: Wish, offer: Offer, worth: Worth, score: MicroUSD, fund: str) -> tuple[object, ...]:
     avoided, preferred = offer.provider in wish.taste.avoid, offer.provider in wish.taste.prefer
-    return (avoided, not preferred, tier, until_ms, score, offer.key, name)
+    return (avoided, not preferred, worth.tier, worth.until_ms, score, offer.key, fund)
 
 
 def choose(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Choice | tuple[Verdict, ...]:

@@ -6,8 +6,8 @@ import hashlib
 import heapq
 from itertools import islice
 
+from scheduling import learning, placement
 from scheduling import messages as m
-from scheduling import placement
 from scheduling.draft import LAUNCHES_A_TICK, Draft
 from scheduling.fairness import Turn, Turns
 from scheduling.lifecycle import GoneReason, RunnerState
@@ -46,7 +46,8 @@ def _best_pool(draft: Draft, job: Job, pools: tuple[Pool, ...]) -> Pool:
 
 def _wish(draft: Draft, job: Job, pool: Pool) -> Wish:
     rtype = draft.policy.runner_types[pool.runner_type]
-    return Wish(rtype, job.repository, pool.providers, matcher(draft.policy).taste(job))
+    taste = matcher(draft.policy).taste(job)
+    return Wish(rtype, job.repository, pool.providers, taste, learning.job_ms(draft.world, job))
 
 
 def choose(draft: Draft, wish: Wish) -> Choice | tuple[Verdict, ...]:

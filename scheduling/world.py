@@ -1,7 +1,7 @@
 """The world: all records, and the indices that keep a tick cheap. `scheduling.evolve` is its only writer.
 
 Records (kinds `job`, `tombstone`, `runner`, `pool`, `cooldown`, `fund`, `switch`, `usage`,
-`totals`) are persisted by the
+`estimate`, `bid`, `totals`) are persisted by the
 store. Offers and gates are volatile: each leader learns them anew.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from scheduling.lifecycle import LIVE, SUPPLY, JobState, RunnerState
-from scheduling.model import Cooldown, FundAccount, Job, Offer, Pool, Runner, Totals, UnixMs, Usage
+from scheduling.model import Bid, Cooldown, Estimate, FundAccount, Job, Offer, Pool, Runner, Totals, UnixMs, Usage
 from scheduling.reaping import deadline
 
 Key = tuple[str, str]
@@ -38,6 +38,8 @@ class World:
         self.funds: dict[str, FundAccount] = {}
         self.switches: dict[str, str] = {}
         self.usage: dict[str, Usage] = {}
+        self.learned: dict[str, Estimate] = {}
+        self.bids: dict[str, Bid] = {}
         self.totals = Totals()
         # volatile: learned by each leader
         self.epoch = ""
@@ -187,6 +189,8 @@ TABLES = {
     "fund": "funds",
     "switch": "switches",
     "usage": "usage",
+    "estimate": "learned",
+    "bid": "bids",
 }
 
 
