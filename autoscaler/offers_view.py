@@ -11,10 +11,9 @@ from autoscaler.values import time, usd, usd_or_none
 from autoscaler.views import Document, View
 from scheduling import placement
 from scheduling.cooling import offer_scopes
-from scheduling.matching import Taste
-from scheduling.model import HOUR_MS, MicroUSD, Offer, Purchase, UnixMs, Verdict
+from scheduling.model import Offer, UnixMs, Verdict
 from scheduling.placement import Wish
-from scheduling.policy import Policy, Window
+from scheduling.policy import Window
 from scheduling.windows import is_open
 
 
@@ -39,7 +38,7 @@ def offer_rows(view: View, wish: Wish) -> list[Document]:
                 "fund": verdict.fund,
                 "tier": _tier(view, wish, offer, verdict) if offer and eligible else "",
                 "score_usd": usd_or_none(verdict.score),
-                "terms": score_terms(view.policy, wish.taste, offer, verdict.price) if offer and eligible else {},
+                "terms": _terms(view, wish, offer, verdict) if offer and eligible else {},
                 "refusal": verdict.refusal,
                 "until": time(_until(view, wish, offer) if offer and verdict.refusal else 0),
             }
@@ -65,25 +64,21 @@ def fund_tier(view: View, name: str) -> str:
     fund = view.policy.funds.get(name)
     if fund is None:
         return "free" if not name else "fund removed"
+    bid = view.world.bids.get(name)
+    if bid is not None and view.now_ms < bid.until_ms:
+        return bid.why or f"a dollar counts as ${bid.value_ppm / 1_000_000:.2f}"
     if fund.cash:
         return "cash"
     return "credit that would expire" if placement.expires_unused(view.world, fund, view.now_ms) else "credit"
 
 
-def score_terms(policy: Policy, taste: Taste, offer: Offer, price: MicroUSD | None) -> dict[str, str]:
-    """What the score adds up from, in dollars a job; a test holds the sum against the planner's own score."""
-    if price is None:
+def _terms(view: View, wish: Wish, offer: Offer, verdict: Verdict) -> dict[str, str]:
+    """What the score adds up from, in dollars a job."""
+    if verdict.price is None:
         return {}
-    waiting_hour = policy.placement.waiting_hour if taste.waiting_hour is None else taste.waiting_hour
-    run_ms = placement.EXPECTED_JOB_MS + placement.EXPECTED_BOOT_MS + placement.EXPECTED_IDLE_MS
-    terms = {
-        "machine": price * run_ms // HOUR_MS,
-        "waiting": waiting_hour * placement.EXPECTED_BOOT_MS // HOUR_MS,
-    }
-    if offer.purchase is Purchase.SPOT:
-        lost = policy.placement.restart_cost + price * placement.EXPECTED_JOB_MS // HOUR_MS
-        risk_ms = placement.SPOT_RISK_PERCENT_PER_HOUR * placement.EXPECTED_JOB_MS
-        terms["interruption"] = lost * risk_ms // HOUR_MS // 100
+    fund = view.policy.funds.get(verdict.fund)
+    value_ppm = placement.worth(view.world, fund, view.now_ms).value_ppm if fund else 0
+    terms = placement.score_terms(view.world, view.policy, wish, offer, verdict.price, value_ppm)
     return {name: usd(amount) for name, amount in terms.items()}
 
 
