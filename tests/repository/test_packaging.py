@@ -8,15 +8,27 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.repository.test_layering import imports
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LOCKS = ("requirements.lock", "requirements-dev.lock")
+OURS = {"autoscaler", "providers", "scheduling", "tests", "benchmarks"}
+SDKS = ("aws", "gcp", "azure", "kubernetes", "ssh")
+COMES_WITH = {
+    "botocore": "boto3",
+    "githubkit_schemas": "githubkit",
+    "mypy_boto3_ec2": "boto3",
+    "pydantic_core": "pydantic",
+}
+"""Packages that one project releases together, always at fitting versions."""
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -51,6 +63,24 @@ def test_locks_follow_pyproject() -> None:
             assert line.specifier.contains(version), (
                 f"{lock} has {line.name} {version}, pyproject.toml wants {line}"
             )
+
+
+def test_every_imported_package_is_declared() -> None:
+    """What is imported directly must not hang on another package's dependencies."""
+    project = PROJECT["project"]
+    extras = project["optional-dependencies"]
+    run = names(project["dependencies"]) | {name for kind in SDKS for name in names(extras[kind])}
+    run |= {"pytest"}  # of `providers.conformance`, which only test suites import
+    dev = run | names(extras["dev"])
+    distributions = packages_distributions()
+    for room, declared in (("autoscaler", run), ("providers", run), ("tests", dev), ("benchmarks", dev)):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for line, module in imports(path):
+                package = COMES_WITH.get(module.split(".")[0], module.split(".")[0])
+                if package in sys.stdlib_module_names | OURS:
+                    continue
+                found = {canonicalize_name(name) for name in distributions.get(package, [package])}
+                assert found & declared, f"{path.relative_to(ROOT)}:{line}: {module} is not in pyproject.toml"
 
 
 def test_contributors_test_what_users_run() -> None:
@@ -89,6 +119,10 @@ def test_wheel_carries_licence_and_nothing_of_the_tests(wheel: set[str]) -> None
         "providers",
         "scheduling",
     }
+
+
+def names(lines: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(line).name) for line in lines}
 
 
 def pins(lock: str) -> list[tuple[Requirement, list[str]]]:
