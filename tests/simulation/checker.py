@@ -1,0 +1,380 @@
+"""The invariants of CORRECTNESS.md, asserted from the outside world's truth and from every commit.
+
+Safety is judged at each commit, append, registration, config, terminate call and job start; liveness at rest.
+The ledger is computed again from runner records and settlements; it does not trust the fund records.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from autoscaler import codec
+from autoscaler.sandbox import github_records as records
+from autoscaler.sandbox.machines import GivenJob
+from providers.sim import Machine
+from scheduling.lifecycle import SUPPLY, GoneReason, JobState, RunnerState
+from scheduling.matching import matcher
+from scheduling.model import FundAccount, Job, Runner
+from scheduling.policy import Forks, matches
+from tests.simulation.clouds import Cloud
+from tests.simulation.github import CANARY
+from tests.simulation.machines import Watcher
+from tests.simulation.redis_server import Commit
+from tests.simulation.scenario import MAX_LIFETIME_MS
+
+if TYPE_CHECKING:
+    from tests.simulation.replica import Replica
+    from tests.simulation.world import SimWorld
+
+SECRET = CANARY.encode()
+SKEW_MS = 600_000
+ENDED = (RunnerState.LEAVING, RunnerState.STOPPING, RunnerState.GONE)
+Ledger = dict[tuple[str, str], int]
+
+
+class Violation(Exception):
+    """A promise was broken; the text begins with its number."""
+
+
+class Checker(Watcher):
+    """Hears everything of one schedule."""
+
+    def __init__(self, world: SimWorld) -> None:
+        self.world = world
+        self.violations: list[str] = []
+        self.rows: Counter[str] = Counter()
+        self.story: list[str] = []
+        self.listening = False
+        self.fleet = world.fleet.name
+        self.jobs: dict[str, Job] = {}
+        self.tombstones: set[str] = set()
+        self.runners: dict[str, Runner] = {}
+        self.funds: dict[str, FundAccount] = {}
+        self.settled: Ledger = defaultdict(int)
+        self.launched: set[str] = set()
+        self.used: set[str] = set()  # names of runners on which GitHub started a job
+        self.configs: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        self.fence = ""
+        server, truth = world.server, world.truth
+        server.on_commit, server.on_append, server.on_lease = self.commit, self.appended, self.leased
+        truth.on_register = self.registered
+
+    def fail(self, promise: str, text: str) -> None:
+        self.violations.append(f"{promise}: {text} (at {self.world.loop.now:.1f} s)")
+        self.tell(f"VIOLATION {promise}: {text}")
+
+    # ---- Redis ---------------------------------------------------------------------------------------------
+
+    def leased(self, n: int) -> None:
+        self.fence = f"{self.world.server.run_id}/{n}/"
+
+    def appended(self, events: Sequence[bytes]) -> None:
+        for raw in events:
+            if SECRET in raw:
+                self.fail("I11", f"an event holds a secret: {raw[:100]!r}")
+            if self.listening:
+                self.tell(f"inbox {raw.decode()}")
+
+    def commit(self, commit: Commit, applied: bool) -> None:
+        """One tick at the server, the instant it is applied or refused."""
+        if not applied:
+            self.tell(f"commit under fence {commit.n} is refused")
+            return
+        if not commit.lease.startswith(self.fence):
+            self.fail("I8", f"a commit under {commit.lease} was applied after {self.fence} was granted")
+        planned, settled = self._journal(commit.journal)
+        launches = False
+        touched = False
+        for key, name, raw in commit.puts:
+            if SECRET in raw:
+                self.fail("I11", f"record {key} {name} holds a secret")
+            match key.rpartition(":")[2]:
+                case "job":
+                    self._job(name, raw)
+                case "tombstone":
+                    (self.tombstones.add if raw else self.tombstones.discard)(name)
+                case "runner":
+                    launches |= self._runner(name, raw)
+                case "fund":
+                    touched = True
+                    self.funds[name] = codec.decode_record("fund", raw)
+        for fund, period, amount in settled:
+            self.settled[fund, period] += amount
+        if touched:
+            self._ledger(planned)
+        if launches:
+            self._launches()
+
+    def _journal(self, lines: Sequence[bytes]) -> tuple[set[tuple[str, str]], list[tuple[str, str, int]]]:
+        """What this tick's launches held of which fund, and what it settled."""
+        planned: set[tuple[str, str]] = set()
+        settled: list[tuple[str, str, int]] = []
+        for raw in lines:
+            if SECRET in raw:
+                self.fail("I11", f"the journal holds a secret: {raw[:100]!r}")
+            if raw.startswith(b'{"event":"RunnerPlanned"'):
+                body = codec.decode_json(raw)["body"]
+                planned |= {(part["fund"], part["period"]) for part in body["hold"]}
+                self.launched.add(body["runner_id"])
+            elif raw.startswith(b'{"event":"RunnerSettled"'):
+                body = codec.decode_json(raw)["body"]
+                settled += [(fund, period, amount) for fund, period, amount in body["parts"]]
+        return planned, settled
+
+    def _job(self, name: str, raw: bytes) -> None:
+        old = self.jobs.get(name)
+        if not raw:
+            self.jobs.pop(name, None)
+            return
+        job: Job = codec.decode_record("job", raw)
+        if old is not None and old.state is JobState.COMPLETED and job.state is not JobState.COMPLETED:
+            self.fail("I7", f"job {name} came back to life as {job.state}")
+        if old is None and name in self.tombstones:
+            self.fail("I7", f"job {name} came back from its tombstone")
+        if self.listening and (old is None or (old.state, old.pool, old.blocked) != (job.state, job.pool, job.blocked)):
+            self.tell(f"job {name} is {job.state}, pool {job.pool or '-'} {job.blocked}, runner {job.runner_name}")
+        self.jobs[name] = job
+
+    def _runner(self, name: str, raw: bytes) -> bool:
+        """Whether it is new."""
+        old = self.runners.get(name)
+        if not raw:
+            self.runners.pop(name, None)
+            return False
+        runner: Runner = codec.decode_record("runner", raw)
+        self.runners[name] = runner
+        if old is not None and old.state is RunnerState.GONE and runner.state is not RunnerState.GONE:
+            self.fail("I7", f"runner {name} came back to life as {runner.state}")
+        if old is None or old.state is not runner.state:
+            self._entered(runner)
+            if self.listening:
+                self.tell(
+                    f"runner {name} is {runner.state}, pool {runner.pool or '-'}, ref {runner.ref or '-'}, "
+                    f"registration {runner.registration_id or '-'}, job {runner.running or '-'} "
+                    f"{runner.reason or ''} {runner.detail}"
+                )
+        return old is None
+
+    def _entered(self, runner: Runner) -> None:
+        if runner.state is RunnerState.UNKNOWN:
+            self.rows["inside create, outcome unknown"] += 1
+        if runner.state is RunnerState.LEAVING and runner.reason is GoneReason.REGISTER_TIMEOUT:
+            self.rows["JIT given, never registered"] += 1
+
+    def _ledger(self, planned: set[tuple[str, str]]) -> None:
+        """I5, and that the fund records say what runners and settlements say."""
+        held: Ledger = defaultdict(int)
+        for runner in self.runners.values():
+            if runner.state is not RunnerState.GONE:
+                for part in runner.hold:
+                    held[part.fund, part.period] += part.amount
+        for name, account in self.funds.items():
+            stated = {key[1]: amount for key, amount in held.items() if key[0] == name and amount}
+            if account.held != stated:
+                self.fail("I5", f"fund {name} holds {account.held}, its runners hold {stated}")
+            booked = {key[1]: amount for key, amount in self.settled.items() if key[0] == name and amount}
+            if {period: amount for period, amount in account.settled.items() if amount} != booked:
+                self.fail("I5", f"fund {name} settled {account.settled}, its runners cost {booked}")
+        for fund, period in planned:
+            account = self.funds[fund]
+            used = account.spent_before.get(period, 0) + self.settled[fund, period] + held[fund, period]
+            limit = self.world.policy.funds[fund].limit
+            if used > limit:
+                self.fail("I5", f"a launch took fund {fund} to {used} of {limit}")
+
+    def _launches(self) -> None:
+        """I9: launches for demand D <= D + ready floor + runners that ended without a job.
+
+        GitHub may give a runner another pool's job: what its own pool then has too much will end without one.
+        """
+        demand = len(self.world.truth.jobs)
+        existing = {machine.spec.runner_id for cloud in self.world.clouds.values() for machine in cloud.machines()}
+        ended = 0
+        for name in self.launched:
+            runner = self.runners.get(name)
+            if f"{self.fleet}-{name}" in self.used:
+                continue
+            if runner is None:
+                ended += name not in existing
+            elif runner.state in ENDED or runner.state is RunnerState.BUSY:
+                ended += 1
+        surplus = Counter(r.pool for r in self.runners.values() if r.pool and r.state in SUPPLY)
+        surplus.subtract(Counter(job.pool for job in self.jobs.values() if job.state is JobState.QUEUED))
+        ended += sum(count for count in surplus.values() if count > 0)
+        if len(self.launched) > demand + self.world.scenario.floor + ended:
+            self.fail("I9", f"{len(self.launched)} launches for {demand} jobs, {ended} ended without one")
+
+    def store_lost(self) -> None:
+        """The server fell back to older data: the past is what it holds now."""
+        self.tell("the store has lost data")
+        data, prefix = self.world.server.data, "{" + self.fleet + "}:"
+
+        def table(kind: str) -> dict[str, Any]:
+            return {name: codec.decode_record(kind, raw) for name, raw in data.get(prefix + kind, {}).items()}
+
+        self.jobs, self.runners, self.funds = table("job"), table("runner"), table("fund")
+        self.tombstones = set(table("tombstone"))
+        self.settled = defaultdict(int)
+        for name, account in self.funds.items():
+            for period, amount in account.settled.items():
+                self.settled[name, period] = amount
+
+    # ---- GitHub and machines -------------------------------------------------------------------------------
+
+    def job_event(self, action: str, job: records.Job) -> None:
+        self.tell(f"GitHub: job {job.id}.{job.attempt} of {job.repository} {action} {job.conclusion} {job.runner_name}")
+        if action == "in_progress":
+            self.used.add(job.runner_name)
+
+    def registered(self, registration: records.Registration) -> None:
+        self.tell(f"GitHub: {registration.name} is registered as {registration.id} at {registration.target}")
+        same = self.world.truth.named(registration.name)
+        if len(same) > 1:
+            self.fail("I2", f"{registration.name} has {len(same)} registrations at GitHub")
+
+    def handed(self, machine: Machine, config: str) -> None:
+        self.tell(f"machine {machine.ref} of {machine.spec.runner_id} has its JIT config")
+        given = self.configs[machine.spec.runner_id]
+        given.add((machine.ref, config))
+        if len(given) > 1:
+            self.fail("I2", f"runner {machine.spec.runner_id}: {len(given)} JIT configs were handed out")
+
+    def step_begins(self, machine: Machine, job: GivenJob) -> None:
+        """I10, at the first step of a job."""
+        self.tell(f"machine {machine.ref} of {machine.spec.runner_id} runs job {job.job_id}")
+        rtype = self.world.policy.runner_types[machine.spec.runner_type]
+        access = rtype.access
+        wrong_fork = (access.forks is Forks.DENY and job.fork) or (access.forks is Forks.ONLY and not job.fork)
+        if wrong_fork or not matches(access.repositories, job.repository):
+            self.fail("I10", f"job {job.job_id} of {job.repository} runs on a machine of {rtype.name}")
+        for rule in self.world.policy.rules:
+            if rule.repository and matches(rule.repository, job.repository) and machine.spec.offer.provider in rule.deny:
+                self.fail("I10", f"job {job.job_id} of {job.repository} runs at {machine.spec.offer.provider}")
+
+    def terminated(self, cloud: Cloud, ref: str) -> None:
+        """I6, as the terminate call arrives."""
+        machine = cloud.machine(ref)
+        if machine is None:
+            return
+        self.tell(f"terminate {ref} of {machine.spec.runner_id}")
+        job = self.world.machines.running.get(ref)
+        if job is None or self.world.truth.jobs[job.job_id].state == "completed":
+            return
+        runner = self.runners.get(machine.spec.runner_id)
+        age_ms = self.world.clock.now_ms() - machine.from_ms
+        if runner and runner.reason is GoneReason.MAX_LIFETIME and age_ms > MAX_LIFETIME_MS - SKEW_MS:
+            return
+        self.fail("I6", f"machine {ref} of {machine.spec.runner_id} is stopped while job {job.job_id} runs on it")
+
+    # ---- crash matrix --------------------------------------------------------------------------------------
+
+    def replica_died(self, replica: Replica) -> None:
+        """What the world looks like at this instant: the row of the crash matrix."""
+        world, rows = self.world, self.rows
+        self.tell(f"replica {replica.process.name} dies")
+        existing = {machine.spec.runner_id for cloud in world.clouds.values() for machine in cloud.machines()}
+        names = {each.name for each in world.truth.registrations.values()}
+        jobs = world.truth.jobs
+        for runner in self.runners.values():
+            there, registered = runner.id in existing, f"{self.fleet}-{runner.id}" in names
+            match runner.state:
+                case RunnerState.PLANNED | RunnerState.UNKNOWN:
+                    rows["created, not recorded" if there else "after commit, before create"] += 1
+                case RunnerState.REGISTERING if registered and not runner.registration_id:
+                    rows["JIT created, answer lost"] += 1
+                case RunnerState.REGISTERING if runner.registration_id and runner.id not in self.configs:
+                    rows["JIT stored, poll answer lost"] += 1
+                case RunnerState.LEAVING | RunnerState.BUSY if there and not registered:
+                    rows["DELETE done, not terminated"] += 1
+                case RunnerState.STOPPING if runner.absences >= 2:
+                    rows["half-way through settlement"] += 1
+            if there and runner.running and jobs[int(runner.running.split(".")[0])].state == "completed":
+                rows["job done, not terminated"] += 1
+
+    # ---- rest ----------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Every few seconds."""
+
+    def at_rest(self) -> bool:
+        return not self.unrest()
+
+    def unrest(self) -> list[str]:
+        """What is still on its way."""
+        world, found = self.world, []
+        for job in world.truth.jobs.values():
+            if job.state != "completed" and not self._may_wait(job):
+                found.append(f"I1: job {job.id}.{job.attempt} of {job.repository} {list(job.labels)} is {job.state}")
+        found += [f"I4: registration {each.name} is left" for each in world.truth.registrations.values()]
+        live = [runner for runner in self.runners.values() if runner.state is not RunnerState.GONE]
+        for runner in live:
+            if runner.state is not RunnerState.READY or runner.pool:
+                found.append(f"I3: runner {runner.id} is {runner.state} {runner.detail}")
+        if len(live) != world.scenario.floor:
+            found.append(f"I3: {len(live)} runners live, the ready floor is {world.scenario.floor}")
+        for cloud in world.clouds.values():
+            for machine in cloud.machines():
+                if machine.spec.runner_id not in self.runners:
+                    found.append(f"I3: machine {machine.ref} of {machine.spec.runner_id} has no record")
+                elif self.runners[machine.spec.runner_id].state is RunnerState.GONE:
+                    found.append(f"I3: machine {machine.ref} of {machine.spec.runner_id} outlives its runner")
+            found += [f"I3: disk {disk} is left" for disk in cloud.disks()]
+        return found
+
+    def _may_wait(self, job: records.Job) -> bool:
+        """Not ours, or waiting with a stated reason."""
+        rules = matcher(self.world.policy)
+        if not rules.is_ours(job.labels):
+            return True
+        known = self.jobs.get(f"{job.id}.{job.attempt}")
+        return known is not None and known.state is JobState.QUEUED and known.blocked.startswith(
+            ("unroutable", "small: its access", "big: its access", "forks: its access")
+        )
+
+    def not_at_rest(self) -> None:
+        for text in self.unrest():
+            promise, _, rest = text.partition(": ")
+            self.fail(promise, f"not within the bound: {rest}")
+        raise Violation(self.violations[0])
+
+    def finish(self) -> None:
+        hits = self.world.weather.hits
+        self.rows["before the webhook is stored"] += hits["webhook_lost"]
+        self.rows["stored, before the 202"] += hits["kill_after_append"] + hits["redis_answer_lost"]
+        self.rows["machine never boots"] += hits["cloud_boot_hang"]
+        self.rows["JIT created, answer lost"] += hits["github_jit_answer_lost"]
+        self.rows["terminate unknown"] += hits["cloud_stop_answer_lost"] + hits["kill_after_stop"]
+        self.rows["Redis lost its tail or all"] += hits["redis_failover"] + hits["redis_wipe"]
+        self.rows["replica paused past its lease"] += hits["pause"]
+
+    # ---- the story -----------------------------------------------------------------------------------------
+
+    def tell(self, text: str) -> None:
+        if self.listening:
+            self.story.append(f"{self.world.loop.now:9.3f} {text}")
+
+    def listen(self) -> logging.Handler:
+        """Keep every line, the daemons' logs included."""
+        self.listening = True
+        logging.disable(logging.NOTSET)
+        handler = _Ear(self)
+        logging.getLogger().addHandler(handler)
+        return handler
+
+
+class _Ear(logging.Handler):
+    def __init__(self, checker: Checker) -> None:
+        super().__init__(logging.INFO)
+        self._checker = checker
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from tests.simulation.loop import PROCESS
+
+        process = PROCESS.get()
+        text = self.format(record)
+        if CANARY in text:
+            self._checker.fail("I11", f"a log line holds a secret: {text[:200]}")
+        self._checker.tell(f"[{process.name if process else '-'}] {record.levelname} {text}")
