@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from zlib import crc32
 
 from scheduling import learning, ledger
 from scheduling.cooling import closed, offer_scopes, probing
@@ -19,7 +20,7 @@ from scheduling.windows import is_open
 from scheduling.world import PAUSED, World
 
 RANK_LIFE_MS = 60_000
-"""How long a rank is kept; dates of funds and forecasts move slowly."""
+"""A rank is kept this long and up to twice as long by its type, so that not all are made anew in one tick."""
 
 IDLE_MS = 30_000
 """A machine's time before and after its job, on average."""
@@ -90,7 +91,7 @@ def rank(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Ranking:
                 _consider(world, policy, wish, provider, offer, worths, now_ms, candidates, refused)
     candidates.sort(key=lambda candidate: candidate.order)
     ranking = Ranking(tuple(candidates), tuple(refused))
-    world.cache[key] = (now_ms + RANK_LIFE_MS, ranking)
+    world.cache[key] = (now_ms + RANK_LIFE_MS + crc32(wish.rtype.name.encode()) % RANK_LIFE_MS, ranking)
     return ranking
 
 
