@@ -201,7 +201,8 @@ class Checker(Watcher):
                 ended += name not in existing
             elif runner.state in ENDED or runner.state is RunnerState.BUSY:
                 ended += 1
-        surplus = Counter(r.pool for r in self.runners.values() if r.pool and r.state in SUPPLY)
+        surplus = Counter(runner.pool for runner in self.runners.values() if runner.state in SUPPLY)
+        surplus[""] -= self.world.scenario.floor
         surplus.subtract(Counter(job.pool for job in self.jobs.values() if job.state is JobState.QUEUED))
         ended += sum(count for count in surplus.values() if count > 0)
         if len(self.launched) > demand + self.world.scenario.floor + ended:
