@@ -1,9 +1,11 @@
-"""Real Valkey for the store's tests: one embedded server a test, and a way to lose its answers."""
+"""Real Valkey for the store's tests, and a way to lose its answers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from autoscaler.embedded import Embedded
 from autoscaler.redis_url import unix_url
 from autoscaler.store import Store
 from scheduling.messages import Stage, StageReported
+from tests.valkey import Valkey, running
 
 FLEET = "test"
 FLEET_KEY = b"a fleet key of at least 32 bytes"
@@ -24,9 +27,23 @@ def stage(number: int = 0, detail: str = "") -> StageReported:
     return StageReported(number, "r" + "a" * 20, Stage.BOOTED, detail)
 
 
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Valkey]:
+    with running() as server:
+        yield server
+
+
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Embedded]:
-    """A running server of its own."""
+def server(shared: Valkey) -> Iterator[Valkey]:
+    """A running server, empty. It may be stopped (SIGSTOP), not killed."""
+    shared.empty()
+    yield shared
+    os.kill(shared.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+async def embedded(tmp_path: Path) -> AsyncIterator[Embedded]:
+    """A server of the product's own, that may be killed."""
     server = Embedded(tmp_path / "redis")
     await server.start()
     yield server
@@ -34,8 +51,8 @@ async def server(tmp_path: Path) -> AsyncIterator[Embedded]:
 
 
 @pytest.fixture
-def socket(server: Embedded) -> Path:
-    return server.directory / "valkey.sock"
+def socket(server: Valkey) -> Path:
+    return server.socket
 
 
 @pytest.fixture

@@ -74,7 +74,8 @@ async def read_all(directory: Path) -> list[int]:
     return [entry.event.at_ms for entry in entries]  # type: ignore[union-attr]
 
 
-async def test_it_listens_on_no_port_and_appends_to_a_file(redis: Any, server: Embedded) -> None:
+async def test_it_listens_on_no_port_and_appends_to_a_file(embedded: Embedded) -> None:
+    redis = Redis(unix_socket_path=str(embedded.directory / "valkey.sock"))
     said = {
         **await redis.config_get("port"),
         **await redis.config_get("append*"),
@@ -82,7 +83,8 @@ async def test_it_listens_on_no_port_and_appends_to_a_file(redis: Any, server: E
     }
     assert said["port"] == "0"
     assert (said["appendonly"], said["appendfsync"], said["save"]) == ("yes", "everysec", "")
-    assert (server.directory / "valkey.sock").stat().st_mode & 0o077 == 0
+    await redis.aclose()
+    assert (embedded.directory / "valkey.sock").stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only")
@@ -135,11 +137,11 @@ async def test_a_torn_tail_of_the_file_is_cut(tmp_path: Path) -> None:
     assert await read_all(tmp_path) == [1]
 
 
-async def test_a_directory_has_one_daemon(tmp_path: Path, server: Embedded) -> None:
+async def test_a_directory_has_one_daemon(embedded: Embedded) -> None:
     with pytest.raises(EmbeddedError, match="belongs to another running autoscaler") as caught:
-        await Embedded(server.directory).start()
+        await Embedded(embedded.directory).start()
     assert "AUTOSCALER_REDIS_URL" in str(caught.value)
-    assert server.pid
+    assert embedded.pid
 
 
 async def test_a_stopped_server_can_be_started_again(tmp_path: Path) -> None:
@@ -194,6 +196,6 @@ async def test_a_relative_directory_counts_from_here(tmp_path: Path, monkeypatch
     assert (tmp_path / "data/redis/appendonlydir").is_dir()
 
 
-async def test_ctrl_c_is_for_the_daemon(server: Embedded, redis: Redis) -> None:
-    assert server.pid
-    assert os.getsid(server.pid) != os.getsid(0)
+async def test_ctrl_c_is_for_the_daemon(embedded: Embedded) -> None:
+    assert embedded.pid
+    assert os.getsid(embedded.pid) != os.getsid(0)

@@ -138,7 +138,8 @@ async def test_over_tcp_with_password_and_database(tmp_path: Path) -> None:
 async def test_through_sentinel_across_a_failover(tmp_path: Path) -> None:
     """The failover is done by hand, in the steps of a sentinel's own, which would take it 20 s."""
     first, second, watch = free_port(), free_port(), free_port()
-    valkey, local = str(get_binary_path()), ("--bind", "127.0.0.1", "--save", "")
+    valkey = str(get_binary_path())
+    local = ("--bind", "127.0.0.1", "--save", "", "--repl-diskless-sync-delay", "0")
     replica = ("--port", str(second), "--replicaof", "127.0.0.1", str(first), *local)
     conf = tmp_path / "sentinel.conf"
     conf.write_text(f"port {watch}\nbind 127.0.0.1\nsentinel monitor primary 127.0.0.1 {first} 1\n")

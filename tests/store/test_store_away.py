@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from autoscaler import redis_link
-from autoscaler.embedded import Embedded
 from autoscaler.redis_url import unix_url
 from autoscaler.store import Fence, Store, StoreAway
+from tests.valkey import Valkey
 
 from .conftest import FLEET, FLEET_KEY, stage
 
@@ -43,9 +43,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def stopped(server: Embedded, store: Store) -> AsyncIterator[None]:
+async def stopped(server: Valkey, store: Store) -> AsyncIterator[None]:
     """The server hangs."""
-    assert server.pid
     await store.append([stage()])
     os.kill(server.pid, signal.SIGSTOP)
     yield
@@ -79,9 +78,8 @@ async def test_a_store_that_is_not_open_is_away() -> None:
         await Store("redis://127.0.0.1:1/0", FLEET, FLEET_KEY).ping()
 
 
-async def test_a_stall_within_patience_stores_once(store: Store, server: Embedded) -> None:
+async def test_a_stall_within_patience_stores_once(store: Store, server: Valkey) -> None:
     """The server stalls past the 1 s timeout; the command is sent again and both copies are executed."""
-    assert server.pid
     fence = await store.acquire("me", 30)
     assert fence
     await store.append([stage(1)])
@@ -132,8 +130,7 @@ async def test_a_server_that_does_not_write_is_away_at_once(store: Store, redis:
     assert await store.journal() == []
 
 
-async def test_it_comes_back_by_itself(store: Store, impatient: None, server: Embedded) -> None:
-    assert server.pid
+async def test_it_comes_back_by_itself(store: Store, impatient: None, server: Valkey) -> None:
     await store.append([stage(1)])
     os.kill(server.pid, signal.SIGSTOP)
     with pytest.raises(StoreAway):
