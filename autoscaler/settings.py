@@ -244,21 +244,21 @@ def _entries(path: Path, keys: set[str]) -> list[tuple[str, dict[str, Any]]]:
     """The mappings of a YAML list, each with `file:line`; every key is required and no other is known."""
     expected = f"expected a YAML list of {{{', '.join(sorted(keys))}}}"
     try:
-        root = yaml.compose(read_bytes(path), Loader=yaml.SafeLoader)
+        loader = yaml.SafeLoader(read_bytes(path))
+        root = loader.get_single_node()
+        nodes = root.value if isinstance(root, yaml.SequenceNode) else []
+        found = [(f"{path}:{node.start_mark.line + 1}", loader.construct_document(node)) for node in nodes]
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ValueError(f"{path}{line}: not YAML ({error.problem}); {expected}") from None
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise ValueError(f"{path}{line}: not YAML ({getattr(error, 'problem', error)}); {expected}") from None
-    if not isinstance(root, yaml.SequenceNode) or not root.value:
+        raise ValueError(f"{path}: not YAML ({str(error).splitlines()[0]}); {expected}") from None
+    if not found:
         raise ValueError(f"{path}: {expected}")
-    entries = []
-    for node in root.value:
-        where = f"{path}:{node.start_mark.line + 1}"
-        entry = yaml.SafeLoader("").construct_document(node) if isinstance(node, yaml.MappingNode) else None
+    for where, entry in found:
         if not isinstance(entry, dict):
             raise ValueError(f"{where}: {expected}")
         if wrong := sorted(map(str, entry.keys() ^ keys)):
             state = "unknown" if wrong[0] in map(str, entry) else "missing"
             raise ValueError(f"{where}: {state} key {wrong[0]!r}; {expected}")
-        entries.append((where, entry))
-    return entries
+    return found
