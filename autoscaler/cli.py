@@ -133,11 +133,15 @@ def _policy_commands(commands: Commands) -> None:
 def _client_commands(commands: Commands) -> None:
     _add(commands, "status", _list("summary"))
     jobs = _add(commands, "jobs", _list("jobs", "state", "repository", "limit", "after"))
-    jobs.add_argument("--state", default="", choices=JOB_STATES, help=" | ".join(JOB_STATES))
+    jobs.add_argument("--state", default="", choices=JOB_STATES, metavar="STATE", help=" | ".join(JOB_STATES))
     jobs.add_argument("--repository", default="", metavar="OWNER/NAME")
     runners = _add(commands, "runners", _list("runners", "state", "provider", "runner_type", "limit", "after"))
     runners.add_argument(
-        "--state", default="", choices=RUNNER_STATES, help=f"{' | '.join(RUNNER_STATES)}\n(default: live)"
+        "--state",
+        default="",
+        choices=RUNNER_STATES,
+        metavar="STATE",
+        help=f"{' | '.join(RUNNER_STATES)}\n(default: live)",
     )
     runners.add_argument("--provider", default="", metavar="NAME")
     runners.add_argument("--type", default="", metavar="NAME", dest="runner_type", help="a runner type")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from autoscaler.offers_view import offer_rows
+from autoscaler.offers_view import offer_rows, wish_for
 from autoscaler.policy_file import Loaded, provider_config
 from autoscaler.terminal import dollars
 from autoscaler.values import hold_of, time, usd
@@ -21,7 +21,6 @@ from scheduling.evolve import evolve
 from scheduling.lifecycle import JobState
 from scheduling.matching import matcher
 from scheduling.model import Job, RunFacts, Runner, UnixMs
-from scheduling.placement import Wish
 from scheduling.plan import plan
 from scheduling.world import World
 
@@ -51,7 +50,7 @@ def explain(loaded: Loaded, question: Question, now_ms: UnixMs) -> Document:
     types: list[Document] = []
     for pool in route.pools:
         rtype = policy.runner_types[pool.runner_type]
-        rows = offer_rows(view, Wish(rtype, job.repository, pool.providers, matcher(policy).taste(job)))
+        rows = offer_rows(view, wish_for(view, job, rtype, pool))
         types.append({"runner_type": rtype.name, "pool": pool.key, "chosen": False, "offers": rows})
         if rtype.share.percent < 100:
             assumed.append(f"the job is among the {rtype.share.percent} % that {rtype.name} takes at once")

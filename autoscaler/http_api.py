@@ -26,7 +26,10 @@ from scheduling.world import PAUSED
 
 BODY_MAX = 4096
 BODY_SECONDS = 10.0
-PAGE = {"": "index.html", "dashboard.css": "dashboard.css", "dashboard.js": "dashboard.js", "icon.svg": "icon.svg"}
+PAGE = {"": "index.html"} | {
+    name: name
+    for name in ("dashboard.css", "dashboard.js", "sections.js", "why.js", "dom.js", "api.js", "icon.svg")
+}
 """Path under `/` -> file of `autoscaler/dashboard`."""
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 PAGE_HEADERS = {

@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 
 from autoscaler.values import time, usd, usd_or_none
 from autoscaler.views import Document, View
-from scheduling import placement
+from scheduling import learning, placement
 from scheduling.cooling import offer_scopes
-from scheduling.model import Offer, UnixMs, Verdict
+from scheduling.matching import matcher
+from scheduling.model import Job, Offer, Pool, UnixMs, Verdict
 from scheduling.placement import Wish
-from scheduling.policy import Window
+from scheduling.policy import RunnerType, Window
 from scheduling.windows import is_open
 
 
@@ -44,6 +45,12 @@ def offer_rows(view: View, wish: Wish) -> list[Document]:
             }
         )
     return rows
+
+
+def wish_for(view: View, job: Job, rtype: RunnerType, pool: Pool) -> Wish:
+    """What the planner asks for on behalf of this job in this pool."""
+    taste, expected_ms = matcher(view.policy).taste(job), learning.job_ms(view.world, job)
+    return Wish(rtype, job.repository, pool.providers, taste, expected_ms)
 
 
 def open_row(rows: list[Document]) -> Document | None:

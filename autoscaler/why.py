@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from autoscaler.offers_view import offer_rows, open_row
+from autoscaler.offers_view import offer_rows, open_row, wish_for
 from autoscaler.runner_why import hold_rows, timeline, why_won
 from autoscaler.values import UNROUTABLE, seconds, time, usd
 from autoscaler.views import Document, View, job, job_state, runner
+from scheduling import learning
 from scheduling.lifecycle import JobState, RunnerState
 from scheduling.matching import matcher
 from scheduling.model import Job, Pool, Runner
-from scheduling.placement import Wish
 from scheduling.policy import RunnerType
 from scheduling.world import NEEDS_FACTS, PAUSED
 
@@ -92,6 +92,7 @@ def _in_pool(view: View, job_: Job, pool: Pool, found: Document) -> None:
         "queued": len(queue),
         "place": place,
         "supply": len(supply),
+        "expected_seconds": seconds(learning.job_ms(world, job_)),
         "on_their_way": [
             {
                 "runner": each.id,
@@ -109,7 +110,7 @@ def _in_pool(view: View, job_: Job, pool: Pool, found: Document) -> None:
             f"Its runner type {pool.runner_type} was removed from the policy; the next round routes it anew."
         )
         return
-    rows = offer_rows(view, Wish(rtype, job_.repository, pool.providers, matcher(view.policy).taste(job_)))
+    rows = offer_rows(view, wish_for(view, job_, rtype, pool))
     found["offers"], found["offers_total"] = rows[:200], len(rows)
     if place <= len(supply):
         found["sentence"] = _coming(view, supply[place - 1], place, len(queue), len(supply))
@@ -197,7 +198,7 @@ def _best(view: View, job_: Job, rtype: RunnerType, pool: Pool | None) -> Docume
     """The first row of its offers that is open; else the first one with its refusal."""
     if pool is None:
         return {"offer": "", "refusal": "its access or its share does not let the job in"}
-    rows = offer_rows(view, Wish(rtype, job_.repository, pool.providers, matcher(view.policy).taste(job_)))
+    rows = offer_rows(view, wish_for(view, job_, rtype, pool))
     return open_row(rows) or (rows[0] if rows else {"offer": "", "refusal": "no provider sells what it names"})
 
 

@@ -72,6 +72,7 @@ def _fact_rows(found: Document) -> Iterator[tuple[str, Text]]:
         caps = (
             f"{row['scope']} {row['live']} of {row['limit']}" for row in pool["limits"] if row["limit"] is not None
         )
+        yield "expected", plain(f"about {span(pool['expected_seconds'])} for a job like it")
         if limits := ", ".join(caps):
             yield "caps", plain(limits)
         if pool["switches"]:
