@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
 from providers.aws.errors import translate
-from providers.base import Clock, Transient
+from providers.base import Clock
+from providers.retry import ask
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 THREADS = 16
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 30
-ATTEMPTS = 5
 
 
 class Ec2:
@@ -45,14 +43,7 @@ class Ec2:
 
     async def ask(self, region: str, operation: str, /, **parameters: Any) -> Any:
         """A request that may be repeated: tried again a few times while it is `Transient`."""
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(Transient),
-            stop=stop_after_attempt(ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.2, max=5),
-            sleep=self._sleep,
-            reraise=True,
-        )
-        return await retrying(self.call, region, operation, **parameters)
+        return await ask(self._clock, lambda: self.call(region, operation, **parameters))
 
     async def pages(self, region: str, operation: str, key: str, /, **parameters: Any) -> AsyncIterator[Any]:
         """Every element of `key` over all pages. A page that stays away raises: half a list is no list."""
@@ -70,9 +61,6 @@ class Ec2:
         self._pool.shutdown(wait=False, cancel_futures=True)
         for client in self._clients.values():
             client.close()
-
-    async def _sleep(self, seconds: float) -> None:
-        await self._clock.sleep(int(seconds * 1000))
 
     def _request(self, region: str, operation: str, parameters: dict[str, Any]) -> Any:
         return getattr(self._client(region), operation)(**parameters)
