@@ -90,11 +90,12 @@ class Daemon:
         fleet: Fleet,
         metrics: Metrics,
         observe: bool = False,
+        poll: tuple[str, ...] = (),
         lease_s: float = LEASE_S,
         dice: random.Random | None = None,
     ) -> None:
         self.store, self.clock, self.github, self.parts = store, clock, github, parts
-        self.fleet, self.metrics, self.observe = fleet, metrics, observe
+        self.fleet, self.metrics, self.observe, self.poll = fleet, metrics, observe, poll
         self.lease_s = lease_s
         self.dice = dice or random.SystemRandom()
         self.holder = self.dice.randbytes(8).hex()

@@ -1,7 +1,7 @@
 """Compares clouds, GitHub and the world, and only emits facts. Unknown means keep; one list proves nothing.
 
-Runs while this replica leads: each provider's inventory and offers, GitHub's registrations, what is already queued
-at a takeover, and jobs that GitHub may have forgotten to tell us about.
+Runs while this replica leads: each provider's inventory and offers (`inventory`), GitHub's registrations (here),
+its jobs (`sweep`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 from autoscaler.github import GitHubError
 from autoscaler.inventory import Inventory
 from autoscaler.store import StoreAway
+from autoscaler.sweep import REDELIVERY_MS, STUCK_MS, Sweep
 from providers.base import ProviderError
 from scheduling import messages as m
-from scheduling.lifecycle import JobState, RunnerState
-from scheduling.matching import matcher
+from scheduling.lifecycle import RunnerState
 from scheduling.model import DurationMs, Runner
-from scheduling.policy import matches
-from scheduling.world import job_key
 
 if TYPE_CHECKING:
     from autoscaler.daemon import Daemon, Leader
@@ -33,12 +31,6 @@ CONFIRM_MS: DurationMs = 12_000
 """Between inventories while some machine's end or beginning waits for proof."""
 OFFERS_MS: DurationMs = 600_000
 REGISTRATIONS_MS: DurationMs = 120_000
-STUCK_MS: DurationMs = 60_000
-"""Between looks for jobs that wait although a runner is idle, or that run although their runner is gone."""
-STUCK_AFTER_MS: DurationMs = 120_000
-CHECK_AGAIN_MS: DurationMs = 300_000
-CHECKS_A_ROUND = 20
-SWEEP_MS: DurationMs = 600_000
 RETRY_MS: DurationMs = 5_000
 
 _UNPROVEN = (RunnerState.STOPPING, RunnerState.LEAVING, RunnerState.UNKNOWN)
@@ -57,9 +49,12 @@ class Reconciler:
     async def run(self) -> None:
         """Until cancelled. New providers of a reloaded policy join at once."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._repeat(self.sweep, lambda: SWEEP_MS))
+            sweep = Sweep(self.daemon, self.leader)
+            group.create_task(self._repeat(sweep.sweep, sweep.gap_ms))
+            group.create_task(self._repeat(sweep.stuck, lambda: STUCK_MS))
+            if not self.daemon.poll:
+                group.create_task(self._repeat(sweep.redeliver, lambda: REDELIVERY_MS))
             group.create_task(self._repeat(self.registrations, lambda: REGISTRATIONS_MS))
-            group.create_task(self._repeat(self.stuck_jobs, lambda: STUCK_MS))
             watched: dict[str, tuple[object, list[asyncio.Task[None]]]] = {}
             while True:
                 for name, provider in self.daemon.parts.providers.items():
@@ -164,62 +159,3 @@ class Reconciler:
             else:
                 missing.add(runner.id)
         self._missing = missing
-
-    # ---- jobs ----------------------------------------------------------------------------------------------
-
-    async def sweep(self) -> None:
-        """What is queued and running at GitHub in every repository that the policy lets in."""
-        patterns = tuple(
-            p for rtype in self.daemon.policy.runner_types.values() for p in rtype.access.repositories
-        )
-        for repository in await self.github.repositories():
-            if matches(patterns, repository):
-                await self.emit([job for job in await self.github.queued_jobs(repository) if self._wanted(job)])
-        self.daemon.metrics.sweep_age(0.0)
-
-    def _wanted(self, job: m.JobReported) -> bool:
-        """Whether a swept job is news. Running ones only matter where we know them or run them."""
-        known = self.world.jobs.get(job_key(job.job_id, job.run_attempt))
-        if job.state is JobState.IN_PROGRESS:
-            return (known is not None and known.state is not JobState.IN_PROGRESS) or (
-                known is None and self._name.fullmatch(job.runner_name) is not None
-            )
-        return known is None and matcher(self.daemon.policy).is_ours(job.labels)
-
-    async def stuck_jobs(self) -> None:
-        """Ask GitHub about jobs that nothing picks up although a runner is idle, and runs whose runner is gone."""
-        now_ms = self.clock.now_ms()
-        for key in self._stuck(now_ms)[:CHECKS_A_ROUND]:
-            job = self.world.jobs[key]
-            found = await self.github.job(job.repository, job.job_id)
-            if found is None:
-                found = m.JobReported(
-                    now_ms, JobState.COMPLETED, job.job_id, job.run_id, int(key.rsplit(".", 1)[1]), job.repository,
-                    job.labels, conclusion="cancelled",
-                )  # fmt: skip
-            known = self.world.jobs.get(key)
-            news = known is not None and found.state is not known.state
-            await self.emit([found if news else m.JobChecked(now_ms, key)])
-
-    def _stuck(self, now_ms: int) -> list[str]:
-        jobs, runners = self.world.jobs, self.world.runners
-        old_ms = now_ms - STUCK_AFTER_MS
-        idle_pools = {
-            runners[key].pool
-            for key in self.world.by_state[RunnerState.IDLE]
-            if runners[key].registered_ms < old_ms
-        }
-        found = [
-            key
-            for pool in idle_pools
-            for key in self.world.queued.get(pool, ())
-            if jobs[key].queued_ms < old_ms and jobs[key].checked_ms < now_ms - CHECK_AGAIN_MS
-        ]
-        for state in (RunnerState.GONE, RunnerState.STOPPING, RunnerState.LEAVING):
-            for key in self.world.by_state[state]:
-                job = jobs.get(runners[key].running)
-                if job is None or job.state is not JobState.IN_PROGRESS or runners[key].started_ms > old_ms:
-                    continue
-                if job.checked_ms < now_ms - CHECK_AGAIN_MS:
-                    found.append(job.key)
-        return found

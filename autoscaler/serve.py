@@ -39,9 +39,15 @@ class Replica:
     """One process of a fleet: receiver, callbacks, pages and, unless it is `ingest` only, the daemon."""
 
     def __init__(
-        self, settings: Settings, loaded: Loaded, clock: Clock, role: str = "all", observe: bool = False
+        self,
+        settings: Settings,
+        loaded: Loaded,
+        clock: Clock,
+        role: str = "all",
+        observe: bool = False,
+        poll: tuple[str, ...] = (),
     ) -> None:
-        """No I/O. Raises `SettingsError` for what this role needs and `MissingSdk` for a kind without its SDK."""
+        """No I/O. `poll`: repositories to ask for jobs, without webhooks. Raises `SettingsError` for what this role needs and `MissingSdk` for a kind without its SDK."""
         self.settings, self.clock, self.role = settings, clock, role
         key = settings.require("fleet_key")
         self.metrics = Metrics()
@@ -54,7 +60,7 @@ class Replica:
         self._providers: dict[str, tuple[object, Provider]] = {}
         parts = Parts(loaded.policy, self._build(loaded))
         fleet = Fleet(settings.fleet, key, settings.public_url)
-        self.daemon = Daemon(self.store, clock, self.github, parts, fleet, self.metrics, observe)
+        self.daemon = Daemon(self.store, clock, self.github, parts, fleet, self.metrics, observe, poll)
         self.source = Source(self.daemon)
         self.runner_api = RunnerApi(self.store, key, clock)
         self.port = settings.port
@@ -78,7 +84,7 @@ class Replica:
     def application(self) -> web.Application:
         """Everything this replica serves over HTTP."""
         app = web.Application(client_max_size=webhook.BODY_MAX)
-        if self.role != "scheduler":
+        if self.role != "scheduler" and not self.daemon.poll:
             secrets = SecretsFile(self.settings.require("webhook_secret_file"))
             receiver = Receiver(self.store.append, secrets, self._is_ours, self.clock)
             app.add_routes(webhook.routes(receiver))
@@ -129,12 +135,14 @@ class Replica:
         log.info("policy %s is active", loaded.policy.hash)
 
 
-async def serve(settings: Settings, policy: Path, role: str = "all", observe: bool = False) -> int:
+async def serve(
+    settings: Settings, policy: Path, role: str = "all", observe: bool = False, poll: tuple[str, ...] = ()
+) -> int:
     """Run one replica until SIGTERM or SIGINT; SIGHUP reloads the policy. 1 when it cannot start."""
     clock = Clock()
     try:
         loaded = load(policy, clock.now_ms())
-        replica = Replica(settings, loaded, clock, role, observe)
+        replica = Replica(settings, loaded, clock, role, observe, poll)
         await replica.start()
     except (SettingsError, PolicyError, MissingSdk, EmbeddedError) as error:
         print(f"autoscaler: {error}", file=sys.stderr)

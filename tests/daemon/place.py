@@ -79,10 +79,10 @@ class Place:
 
     # ---- replicas ------------------------------------------------------------------------------------------
 
-    async def replica(self, observe: bool = False, **env: str) -> Replica:
+    async def replica(self, observe: bool = False, poll: tuple[str, ...] = (), **env: str) -> Replica:
         """A replica in this process; its first one listens where GitHub announces jobs."""
         loaded = load(self.around.policy_path, self.clock.now_ms())
-        replica = Replica(from_env({**self.env, **env}), loaded, self.clock, observe=observe)
+        replica = Replica(from_env({**self.env, **env}), loaded, self.clock, observe=observe, poll=poll)
         self.replicas.append(replica)
         await replica.start()
         return replica

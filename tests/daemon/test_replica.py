@@ -135,6 +135,37 @@ async def test_k26_jobs_queued_before_the_start_are_found(place: Place) -> None:
     await until(place.at_rest)
 
 
+async def test_k26_failed_deliveries_are_asked_for_again_within_two_minutes(place: Place) -> None:
+    await place.leading()
+    place.around.github.faults.webhooks.lose = 1.0
+    pushed_ms = place.clock.now_ms()
+    place.push(3)
+    await asyncio.sleep(0.2)
+    place.around.github.faults.webhooks.lose = 0.0
+    await until(place.around.existing)
+    assert place.clock.now_ms() - pushed_ms < 150_000
+    await until(place.at_rest)
+
+
+async def test_k26_jobs_that_github_never_announced_are_swept_up(place: Place) -> None:
+    await place.leading()
+    place.around.announce_to("http://127.0.0.1:9")
+    pushed_ms = place.clock.now_ms()
+    place.push(3)
+    await until(place.around.existing)
+    assert place.clock.now_ms() - pushed_ms < 200_000
+    await until(place.at_rest)
+
+
+async def test_polling_needs_no_webhook(place: Place) -> None:
+    place.around.announce_to("http://127.0.0.1:9")
+    replica = await place.replica(poll=("octo/app",))
+    await until(lambda: ready(replica))
+    (job_id,) = place.push(1)
+    await until(place.at_rest)
+    await until(lambda: replica.daemon.world.jobs[f"{job_id}.1"].state is JobState.COMPLETED)
+
+
 async def test_observe_decides_and_launches_nothing(place: Place) -> None:
     replica = await place.replica(observe=True)
     await until(lambda: ready(replica))
