@@ -2,8 +2,8 @@
 
     python -m benchmarks.trace --days 1 --seed 1 --out day.jsonl.gz
 
-A weekday has 72,000 jobs (8,500 in the hour of the peak, 2,400 in the quietest), a weekend day 24,000; four weeks are
-1.6 million. Jobs come in runs of up to 256. Every number follows from the seed, the days and the scale alone.
+A weekday has 72,000 jobs (8,500 in the hour of the peak, 2,400 in the quietest), a weekend day 24,000; four weeks
+are 1.6 million. Jobs come in runs of up to 256. Every number follows from the seed, the days and the scale alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ABOVE_QUIET = {
     1: 3_470,
     2: 640,
     3: 40,
-}  # jobs by distance to the peak, in hours: 72,000 a weekday in all
+}  # jobs by hours from the peak: 72,000 a weekday in all
 PEAK_SHARE = 8_500 / 1_632_000  # of four weeks' jobs that arrive in one hour of the peak
 TOGETHER = (
     0.4  # the labels' peaks do not fall together: so many of their sum make the fleet's peak of 2,100 machines
@@ -147,8 +147,8 @@ def _run(
             ends_ms = started_ms + int(lasts_s * 1000)
         name = f"{workflow} / test (default, {number % 8 + 1}, 8, {kind.label})"
         yield TraceJob(
-            job_id, run_id, repository, workflow, name, branch, kind.label, fork, event, at_ms, started_ms, ends_ms,
-            conclusion,
+            job_id, run_id, repository, workflow, name, branch, kind.label, fork, event, at_ms, started_ms,
+            ends_ms, conclusion,
         )  # fmt: skip
 
 
