@@ -121,16 +121,18 @@ class Sweep:
         )
         missing = [job for job in open_jobs if job.seen_ms < began_ms - STUCK_MS and job.state in _OPEN]
         for job in sorted(missing, key=lambda job: job.checked_ms)[:CHECKS_A_ROUND]:
-            await self._ask(job)
+            await self._ask(job, run_ended=True)
 
-    async def _ask(self, job: Job) -> None:
+    async def _ask(self, job: Job, run_ended: bool = False) -> None:
+        """Ask for one job. Queued, twice apart, in a run that GitHub no longer lists: it will never be given."""
         now_ms = self.clock.now_ms()
         found = await self.github.job(job.repository, job.job_id)
-        if found is None:
+        never = run_ended and job.checked_ms and found is not None and found.state is JobState.QUEUED
+        if found is None or never:
             attempt = int(job.key.rpartition(".")[2])
             found = m.JobReported(
                 now_ms, JobState.COMPLETED, job.job_id, job.run_id, attempt, job.repository, job.labels,
-                conclusion="cancelled",
+                conclusion="stale" if never else "cancelled",
             )  # fmt: skip
         known = self.world.jobs.get(job.key)
         news = known is not None and found.state is not known.state

@@ -283,6 +283,8 @@ class GitHubState:
             self._place(job, now_ms)
 
     def _may(self, registration: Registration, job: Job) -> bool:
+        if self.runs[job.run_id].closed:
+            return False
         kind, _, place = registration.target.casefold().partition(":")
         repository = job.repository.casefold()
         if kind == "repo":

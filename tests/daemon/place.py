@@ -136,7 +136,7 @@ async def until(true: Callable[[], object], seconds: float = DEADLINE_S) -> None
     """Wait for a condition; a test that waits in vain fails here, by name."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while not true():
+            while not true():  # noqa: ASYNC110  - what is waited for is outside of our own code
                 await asyncio.sleep(0.02)
             return
     raise AssertionError(f"did not happen within {seconds:g} s")

@@ -1,4 +1,4 @@
-"""kill -9 of `autoscaler serve` in the middle of a replay: nothing is lost, nothing doubled, nothing leaks (K25)."""
+"""kill -9 of `autoscaler serve` in the middle of a replay: nothing lost, nothing doubled, nothing left (K25)."""
 
 from __future__ import annotations
 

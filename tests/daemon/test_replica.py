@@ -210,3 +210,18 @@ def _busy(replica: object) -> list[str]:
 def _socket(place: Place) -> Path:
     (path,) = (place.directory / "redis").glob("*.sock*")
     return path
+
+
+async def test_k9_k27_a_runner_that_lists_omit_and_a_job_of_a_closed_run(place: Place) -> None:
+    replica = await place.leading()
+    (job_id,) = place.push(1)
+    state = place.around.github.state
+    for run in state.runs.values():
+        run.closed = True
+    await until(lambda: place.around.github.registrations())
+    place.around.github.faults.omit = {r.name for r in place.around.github.registrations()}
+    world = replica.daemon.world
+    await until(lambda: world.jobs[f"{job_id}.1"].state is JobState.COMPLETED)
+    await until(lambda: not live(world))
+    assert [runner.reason for runner in world.runners.values()] == [GoneReason.IDLE]
+    assert sum(cloud.made for cloud in place.around.clouds.values()) == 1
