@@ -16,7 +16,7 @@ import msgspec
 
 from scheduling.lifecycle import RunnerState
 from scheduling.messages import Event
-from scheduling.model import Bid, Cooldown, Estimate, FundAccount, Job, Pool, Runner, Totals, Usage
+from scheduling.model import Bid, Cooldown, Demand, Estimate, FundAccount, Job, Pool, Runner, Totals, Usage
 
 RECORD_TYPES: dict[str, type[Any]] = {
     "job": Job,
@@ -29,6 +29,7 @@ RECORD_TYPES: dict[str, type[Any]] = {
     "totals": Totals,
     "usage": Usage,
     "estimate": Estimate,
+    "demand": Demand,
     "bid": Bid,
 }
 """Type of each record kind. A tombstone is the Unix ms at which its job ended, a switch is who set it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduling import job_facts, launch_facts, learning, ledger, machine_facts
+from scheduling import demand, job_facts, launch_facts, learning, ledger, machine_facts
 from scheduling import messages as m
 from scheduling.cooling import cool
 from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
@@ -113,6 +113,7 @@ def _settled(world: World, event: m.RunnerSettled, now_ms: UnixMs, changed: set[
     changed |= ledger.settle(world.funds, event)
     move(world, runner, RunnerFact.SETTLED, now_ms, changed, cost=event.cost)
     ledger.count(world.totals, runner)
+    changed |= demand.used(world, runner.runner_type, *ledger.lifetime(runner), now_ms)
     changed |= learning.ended(
         world, runner, taken=runner.reason is GoneReason.VANISHED and bool(runner.started_ms)
     )

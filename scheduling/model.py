@@ -249,6 +249,16 @@ class Estimate:
 
 
 @dataclass(slots=True)
+class Demand:
+    """Machine time of one runner type by slots of the week, faded with age; true at `at_ms`."""
+
+    runner_type: str
+    since_ms: UnixMs
+    at_ms: UnixMs
+    machine_ms: list[DurationMs]
+
+
+@dataclass(slots=True)
 class Bid:
     """What a dollar of this fund counts for in a score, in millionths, until `until_ms`; `why` in words."""
 

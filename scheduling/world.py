@@ -1,7 +1,7 @@
 """The world: all records, and the indices that keep a tick cheap. `scheduling.evolve` is its only writer.
 
 Records (kinds `job`, `tombstone`, `runner`, `pool`, `cooldown`, `fund`, `switch`, `usage`,
-`estimate`, `bid`, `totals`) are persisted by the
+`estimate`, `demand`, `bid`, `totals`) are persisted by the
 store. Offers and gates are volatile: each leader learns them anew.
 """
 
@@ -12,7 +12,20 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from scheduling.lifecycle import LIVE, SUPPLY, JobState, RunnerState
-from scheduling.model import Bid, Cooldown, Estimate, FundAccount, Job, Offer, Pool, Runner, Totals, UnixMs, Usage
+from scheduling.model import (
+    Bid,
+    Cooldown,
+    Demand,
+    Estimate,
+    FundAccount,
+    Job,
+    Offer,
+    Pool,
+    Runner,
+    Totals,
+    UnixMs,
+    Usage,
+)
 from scheduling.reaping import deadline
 
 Key = tuple[str, str]
@@ -39,6 +52,7 @@ class World:
         self.switches: dict[str, str] = {}
         self.usage: dict[str, Usage] = {}
         self.learned: dict[str, Estimate] = {}
+        self.demand: dict[str, Demand] = {}
         self.bids: dict[str, Bid] = {}
         self.totals = Totals()
         # volatile: learned by each leader
@@ -190,6 +204,7 @@ TABLES = {
     "switch": "switches",
     "usage": "usage",
     "estimate": "learned",
+    "demand": "demand",
     "bid": "bids",
 }
 
