@@ -47,7 +47,10 @@ class Replica:
         observe: bool = False,
         poll: tuple[str, ...] = (),
     ) -> None:
-        """No I/O. `poll`: repositories to ask for jobs, without webhooks. Raises `SettingsError` for what this role needs and `MissingSdk` for a kind without its SDK."""
+        """No I/O. `poll`: repositories to ask for jobs, without webhooks.
+
+        Raises `SettingsError` for what this role needs and `MissingSdk` for a kind without its SDK.
+        """
         self.settings, self.clock, self.role = settings, clock, role
         key = settings.require("fleet_key")
         self.metrics = Metrics()
@@ -68,7 +71,10 @@ class Replica:
         self._leading: asyncio.Task[None] | None = None
 
     def _build(self, loaded: Loaded) -> Mapping[str, Provider]:
-        """Providers of this policy; one whose part of the policy is unchanged stays as it is."""
+        """Providers of this policy; one whose part of it is unchanged stays as it is.
+
+        A provider that a reload removed stays until its machines are gone.
+        """
         built: dict[str, tuple[object, Provider]] = {}
         for name, provider in loaded.policy.providers.items():
             config = provider_config(loaded.policy, name, loaded.settings[name], self.settings.fleet)
@@ -78,6 +84,10 @@ class Replica:
                 built[name] = known
             else:
                 built[name] = (mark, registry.kind(provider.kind).build(config, self.clock))
+        for name, known in self._providers.items():
+            world = self.daemon.world
+            if name not in built and world is not None and world.live_count(f"provider:{name}"):
+                built[name] = known
         self._providers = built
         return {name: provider for name, (_, provider) in built.items()}
 

@@ -96,10 +96,12 @@ def _release(draft: Draft, pool: str, surplus: int) -> None:
 
 
 def drained(draft: Draft, runner: Runner) -> bool:
+    """Whether an operator, or the policy by no longer naming its provider or type, wants no more of it."""
+    provider, rtype = runner.offer.provider, runner.runner_type
+    if provider not in draft.policy.providers or rtype not in draft.policy.runner_types:
+        return True
     switches = draft.world.switches
-    return bool(switches) and any(
-        target in switches for target in ("all", f"provider:{runner.offer.provider}", f"type:{runner.runner_type}")
-    )
+    return bool(switches) and any(name in switches for name in ("all", f"provider:{provider}", f"type:{rtype}"))
 
 
 def _register(draft: Draft, runner: Runner) -> None:

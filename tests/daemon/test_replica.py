@@ -113,6 +113,23 @@ async def test_k24_a_bad_policy_changes_nothing_and_is_told(place: Place) -> Non
     assert replica.daemon.policy.hash != old
 
 
+async def test_a_provider_that_the_policy_drops_is_drained_and_its_machines_end(place: Place) -> None:
+    replica = await place.leading()
+    place.push(2, seconds=300)
+    await until(lambda: len(_busy(replica)) == 2)
+    assert {machine.spec.offer.provider for machine in place.around.existing()} == {"east"}
+    path = place.around.policy_path
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith("  east:")))
+    replica.reload(path)
+    place.push(1, seconds=60)
+    await until(lambda: len(_busy(replica)) == 3)
+    await until(place.at_rest)
+    assert not place.around.github.never_ran()
+    assert [cloud.made for cloud in place.around.clouds.values()] == [2, 1]
+    await until(lambda: not live(replica.daemon.world))
+
+
 async def test_k25_two_replicas_and_the_leader_drains_in_a_burst(place: Place) -> None:
     first = await place.leading()
     url = f"unix://{_socket(place)}"
