@@ -12,7 +12,8 @@ from autoscaler.units import show
 from scheduling import ledger
 from scheduling.matching import fits, selected
 from scheduling.model import Offer, UnixMs
-from scheduling.placement import image_of, usd
+from scheduling.ledger import usd
+from scheduling.placement import image_of
 from scheduling.policy import Fund, Policy, ProviderPolicy, RunnerType
 
 ANY = object()
@@ -33,7 +34,6 @@ _NO_RUNNERS = "nothing runs there, and its `settings` are not checked"
 NOT_ACTIVE = (
     Later(_KIND, "gcp", _NO_RUNNERS),
     Later(_KIND, "azure", _NO_RUNNERS),
-    Later(_KIND, "kubernetes", _NO_RUNNERS),
     Later(_KIND, "ssh", _NO_RUNNERS),
     Later(("providers", "*", "max_runners"), "from_cluster", "the number of runners there is not limited"),
     Later(("images", "*", "trial"), ANY, "every machine gets the image itself"),
