@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 
@@ -54,6 +55,7 @@ def main() -> int:
 def prepare() -> None:
     """Log lines are for replays, and a collected task of a killed replica has nothing to say."""
     logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
     sys.unraisablehook = lambda unraisable: None
     gc.freeze()
 
@@ -79,7 +81,9 @@ def run(seeds: range, processes: int) -> int:
                 print(f"  replay: {command(outcome.seed)}", flush=True)
     took = time.monotonic() - began
     print(f"{len(seeds)} schedules, {jobs} jobs, {steps} steps, {simulated_s / 3600:.0f} simulated hours")
-    print(f"{took:.0f} s on {processes} processes, {took * processes / len(seeds):.3f} s a schedule, {slowest:.1f} s at most")
+    print(
+        f"{took:.0f} s on {processes} processes, {took * processes / len(seeds):.3f} s a schedule, {slowest:.1f} s at most"
+    )
     print(f"longest way to rest after the last fault: {recovery_s / 60:.1f} simulated minutes")
     _table("faults", hits, faults.KINDS)
     _table("rows of the crash matrix", rows, ROWS)
@@ -122,5 +126,9 @@ def _names(outcome: Outcome) -> list[str]:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
     sys.exit(main())

@@ -134,7 +134,9 @@ class Checker(Watcher):
             self.fail("I7", f"job {name} came back to life as {job.state}")
         if old is None and name in self.tombstones:
             self.fail("I7", f"job {name} came back from its tombstone")
-        if self.listening and (old is None or (old.state, old.pool, old.blocked) != (job.state, job.pool, job.blocked)):
+        if self.listening and (
+            old is None or (old.state, old.pool, old.blocked) != (job.state, job.pool, job.blocked)
+        ):
             self.tell(f"job {name} is {job.state}, pool {job.pool or '-'} {job.blocked}, runner {job.runner_name}")
         self.jobs[name] = job
 
@@ -188,7 +190,8 @@ class Checker(Watcher):
     def _launches(self) -> None:
         """I9: launches for demand D <= D + ready floor + runners that ended without a job.
 
-        GitHub may give a runner another pool's job: what its own pool then has too much will end without one.
+        GitHub may give a runner another pool's job: what its own pool then has too much will end without one, and
+        so will what was launched for a job whose start nobody reported.
         """
         demand = len(self.world.truth.jobs)
         existing = {machine.spec.runner_id for cloud in self.world.clouds.values() for machine in cloud.machines()}
@@ -205,6 +208,8 @@ class Checker(Watcher):
         surplus[""] -= self.world.scenario.floor
         surplus.subtract(Counter(job.pool for job in self.jobs.values() if job.state is JobState.QUEUED))
         ended += sum(count for count in surplus.values() if count > 0)
+        truth = self.world.truth.jobs
+        ended += sum(j.state is JobState.QUEUED and truth[j.job_id].state != "queued" for j in self.jobs.values())
         if len(self.launched) > demand + self.world.scenario.floor + ended:
             self.fail("I9", f"{len(self.launched)} launches for {demand} jobs, {ended} ended without one")
 
@@ -226,7 +231,9 @@ class Checker(Watcher):
     # ---- GitHub and machines -------------------------------------------------------------------------------
 
     def job_event(self, action: str, job: records.Job) -> None:
-        self.tell(f"GitHub: job {job.id}.{job.attempt} of {job.repository} {action} {job.conclusion} {job.runner_name}")
+        self.tell(
+            f"GitHub: job {job.id}.{job.attempt} of {job.repository} {action} {job.conclusion} {job.runner_name}"
+        )
         if action == "in_progress":
             self.used.add(job.runner_name)
 
@@ -252,7 +259,11 @@ class Checker(Watcher):
         if wrong_fork or not matches(access.repositories, job.repository):
             self.fail("I10", f"job {job.job_id} of {job.repository} runs on a machine of {rtype.name}")
         for rule in self.world.policy.rules:
-            if rule.repository and matches(rule.repository, job.repository) and machine.spec.offer.provider in rule.deny:
+            if (
+                rule.repository
+                and matches(rule.repository, job.repository)
+                and machine.spec.offer.provider in rule.deny
+            ):
                 self.fail("I10", f"job {job.job_id} of {job.repository} runs at {machine.spec.offer.provider}")
 
     def terminated(self, cloud: Cloud, ref: str) -> None:
@@ -308,7 +319,9 @@ class Checker(Watcher):
         world, found = self.world, []
         for job in world.truth.jobs.values():
             if job.state != "completed" and not self._may_wait(job):
-                found.append(f"I1: job {job.id}.{job.attempt} of {job.repository} {list(job.labels)} is {job.state}")
+                found.append(
+                    f"I1: job {job.id}.{job.attempt} of {job.repository} {list(job.labels)} is {job.state}"
+                )
         found += [f"I4: registration {each.name} is left" for each in world.truth.registrations.values()]
         live = [runner for runner in self.runners.values() if runner.state is not RunnerState.GONE]
         for runner in live:
@@ -331,8 +344,12 @@ class Checker(Watcher):
         if not rules.is_ours(job.labels):
             return True
         known = self.jobs.get(f"{job.id}.{job.attempt}")
-        return known is not None and known.state is JobState.QUEUED and known.blocked.startswith(
-            ("unroutable", "small: its access", "big: its access", "forks: its access")
+        return (
+            known is not None
+            and known.state is JobState.QUEUED
+            and known.blocked.startswith(
+                ("unroutable", "small: its access", "big: its access", "forks: its access")
+            )
         )
 
     def not_at_rest(self) -> None:

@@ -68,7 +68,9 @@ def draw(dice: random.Random) -> list[Strike]:
     for _ in range(dice.randint(3, 8)):
         kind = dice.choice(KINDS)
         least, most = CHANCES.get(kind, (1.0, 1.0))
-        strikes.append(Strike(dice.uniform(2, LATEST_S), kind, dice.uniform(10, LONGEST_S), dice.uniform(least, most)))
+        strikes.append(
+            Strike(dice.uniform(2, LATEST_S), kind, dice.uniform(10, LONGEST_S), dice.uniform(least, most))
+        )
     return sorted(strikes, key=lambda strike: strike.at_s)
 
 
@@ -209,11 +211,7 @@ def _bad_reload(world: SimWorld, strike: Strike) -> None:
 EVENTS: dict[str, Callable[[SimWorld, Strike], None]] = {
     "kill": _kill,
     "kill_in_work": _kill_in_work,
-    **{
-        f"kill_{when}_{effect}": _kill_at(when, effect)
-        for when in ("before", "after")
-        for effect in EFFECTS
-    },
+    **{f"kill_{when}_{effect}": _kill_at(when, effect) for when in ("before", "after") for effect in EFFECTS},
     "pause": _pause,
     "sigterm": _sigterm,
     "redis_stall": _stall,

@@ -51,7 +51,9 @@ class Server:
 
     def snapshot(self) -> Data:
         """A copy, as an asynchronous replica has it."""
-        copied = {key: value.copy() if isinstance(value, list | dict) else value for key, value in self.data.items()}
+        copied = {
+            key: value.copy() if isinstance(value, list | dict) else value for key, value in self.data.items()
+        }
         return copied, dict(self.expiry)
 
     def fail_over(self, replica: Data) -> None:

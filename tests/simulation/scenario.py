@@ -125,7 +125,10 @@ def _policies(variant: int) -> tuple[Policy, Policy]:
         providers=providers,
         runner_types={rtype.name: rtype for rtype in (small, big, forks)},
         funds={fund.name: fund for fund in funds},
-        rules=(Rule(repository=("acme/lib",), deny=("west",)), Rule(ref=("refs/heads/release/*",), prefer=("west",))),
+        rules=(
+            Rule(repository=("acme/lib",), deny=("west",)),
+            Rule(ref=("refs/heads/release/*",), prefer=("west",)),
+        ),
         ignore_labels=("ubuntu-*",),
         max_runners=12 if few else 60,
     )
@@ -162,5 +165,9 @@ def _job(dice: random.Random, fork: bool) -> JobRequest:
     elif fork:
         labels = ("self-hosted", "linux", "forks")
     else:
-        labels = ("self-hosted", dice.choice(("linux", "LINUX")), *dice.choice((("small",), ("small",), ("big",), ())))
+        labels = (
+            "self-hosted",
+            dice.choice(("linux", "LINUX")),
+            *dice.choice((("small",), ("small",), ("big",), ())),
+        )
     return JobRequest("job", labels, dice.randint(5, 150) * SECOND)

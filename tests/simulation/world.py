@@ -59,7 +59,9 @@ class SimWorld:
         self.seed, self.loop = seed, loop
         self.dice = random.Random(seed)
         self.scenario = scenario(self.dice)
-        self.strikes = faults.draw(self.dice) if kinds is None else [s for s in faults.draw(self.dice) if s.kind in kinds]
+        self.strikes = (
+            faults.draw(self.dice) if kinds is None else [s for s in faults.draw(self.dice) if s.kind in kinds]
+        )
         self.policy = self.scenario.policy
         self.clock = SimClock(loop)
         self.weather = Weather(random.Random(f"{seed}/weather"))
