@@ -24,7 +24,7 @@ _LOOKS_SECRET = re.compile(
     r"""(?ix)
     (?<=bearer\ )[\w.~+/=-]{8,}                         # bearer tokens
     | \bgh[a-z]_\w{16,} | \bgithub_pat_\w{16,}          # GitHub's tokens
-    | \beyj[\w+/=-]{20,}(?:\.[\w-]+){0,2}            # JSON in base64: JWTs and JIT configs
+    | \be[wy][\w+/=-]{30,}(?:\.[\w-]+){0,2}          # JSON in base64: JWTs and JIT configs
     | -----BEGIN[^-]*PRIVATE\ KEY-----.*?(?:-----END[^-]*PRIVATE\ KEY-----|$)
     | (?<=sha256=)[0-9a-f]{64}                          # webhook signatures
     | (?<=://)[^/\s:@]*:[^/\s@]+(?=@)                   # passwords in URLs

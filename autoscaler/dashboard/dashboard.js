@@ -14,6 +14,7 @@ let tab = "";
 let jobsDue = false;
 
 function render(found) {
+  const first = latest === null;
   latest = found;
   show("fleet", found.fleet);
   document.title = `${found.jobs.queued} queued · autoscaler ${found.fleet}`;
@@ -26,6 +27,7 @@ function render(found) {
   show("cooldowns", cooldowns(found));
   show("placements", placements(found));
   jobsDue = true;
+  if (first) refresh();
 }
 
 function states(found) {

@@ -76,13 +76,14 @@ class Browser:
 
     async def until(self, expression: str) -> None:
         """Wait until the page says that this is so."""
+        tried = f"(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()"
         async with asyncio.timeout(15):
-            while not await self.value(f"Boolean({expression})"):
+            while not await self.value(tried):  # noqa: ASYNC110 - the page cannot call
                 await asyncio.sleep(0.05)
 
     async def picture(self, path: Path, whole: bool = True) -> None:
         found = await self.call("Page.captureScreenshot", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(found["data"]))
+        await asyncio.to_thread(path.write_bytes, base64.b64decode(found["data"]))
 
     async def _read(self) -> None:
         async for message in self._socket:
