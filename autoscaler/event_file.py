@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from scheduling.model import UnixMs
 
 LINE_MAX = 25 * 1024 * 1024
 _CHUNK = 1024 * 1024
+_TOO_LONG = f"is over {LINE_MAX // 1024 // 1024} MB; left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,63 @@ class _Line(msgspec.Struct):
     run: msgspec.Raw = msgspec.Raw(b"")
 
 
+_BROKEN = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 _DECODER = msgspec.json.Decoder(_Line)
+
+
+Warn = Callable[[int, str], None]
+"""Told the line number (0: the whole file) and what is wrong with it."""
+
+
+def stream(path: Path, warn: Warn) -> Iterator[tuple[int, Delivery]]:
+    """Line number and delivery of every good line, in the order of the file; repeated ones too.
+
+    For readers to whom order and repetition do not matter: nothing is kept. OSError when it cannot be opened.
+    """
+    with path.open("rb") as file:
+        for number, _, line in lines(_unpacked(file, warn), warn):
+            try:
+                found = _DECODER.decode(line)
+                at_ms = _unix_ms(found.at)
+            except _BROKEN as error:
+                warn(number, f"is no recorded delivery ({error}); left out")
+                continue
+            yield number, Delivery(at_ms, found.event, found.delivery, bytes(found.payload), bytes(found.run))
+
+
+def lines(chunks: Iterable[bytes], warn: Warn) -> Iterator[tuple[int, int, bytes]]:
+    """Number, offset and text of every line that is not empty and not over `LINE_MAX`."""
+    number, offset = 1, 0
+    rest, passing = b"", False
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            if passing or len(line) > LINE_MAX:
+                warn(number, _TOO_LONG)
+                offset, passing = offset + len(line) + 1, False
+            else:
+                if line and not line.isspace():
+                    yield number, offset, line
+                offset += len(line) + 1
+            number += 1
+        if len(rest) > LINE_MAX:
+            offset, rest, passing = offset + len(rest), b"", True
+    if passing:
+        warn(number, _TOO_LONG)
+    elif rest and not rest.isspace():
+        yield number, offset, rest
+
+
+def _unpacked(file: IO[bytes], warn: Warn) -> Iterator[bytes]:
+    """The plain text of a file, gzip or not, up to where it breaks."""
+    packed = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    read = gzip.GzipFile(fileobj=file).read1 if packed else file.read
+    try:
+        while chunk := read(_CHUNK):
+            yield chunk
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        warn(0, f"the gzip breaks off ({error}); used up to there")
 
 
 class EventFile:
@@ -76,48 +133,27 @@ class EventFile:
     def _open(self, path: Path) -> IO[bytes]:
         """The file itself, or an unpacked copy of a gzip: lines are read again in the order of time."""
         file = path.open("rb")
-        packed = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
-        if not packed:
+        if file.read(2) != b"\x1f\x8b":
             return file
         plain = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
-        try:
-            with file, gzip.open(file) as unpacked:
-                while chunk := unpacked.read1(_CHUNK):
-                    plain.write(chunk)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            self.warnings.append(f"{path}: the gzip breaks off ({error}); used up to there")
-        plain.seek(0)
+        with file:
+            file.seek(0)
+            for chunk in _unpacked(file, self._warn):
+                plain.write(chunk)
         return plain
 
     def _read(self) -> None:
         seen: set[str] = set()
-        number = offset = 0
-        while line := self._file.readline(LINE_MAX + 1):
-            number += 1
-            whole = len(line)
-            if whole > LINE_MAX:
-                whole += self._pass_over() if not line.endswith(b"\n") else 0
-                self._warn(number, f"is over {LINE_MAX // 1024 // 1024} MB; left out")
-            elif line.strip():
-                self._index_line(number, offset, line, seen)
-            offset += whole
+        self._file.seek(0)
+        for number, offset, line in lines(iter(lambda: self._file.read(_CHUNK), b""), self._warn):
+            self._index_line(number, offset, line, seen)
         self._index.sort(key=lambda entry: entry[0])
-
-    def _pass_over(self) -> int:
-        """Skip to the end of the line; how many bytes that was."""
-        skipped = 0
-        while rest := self._file.readline(_CHUNK):
-            skipped += len(rest)
-            if rest.endswith(b"\n"):
-                break
-        return skipped
 
     def _index_line(self, number: int, offset: int, line: bytes, seen: set[str]) -> None:
         try:
             found = _DECODER.decode(line)
             at_ms = _unix_ms(found.at)
-        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        except _BROKEN as error:
             self._warn(number, f"is no recorded delivery ({error}); left out")
             return
         if found.delivery and found.delivery in seen:
@@ -127,7 +163,12 @@ class EventFile:
         self._index.append((at_ms, offset, len(line)))
 
     def _warn(self, number: int, text: str) -> None:
-        self.warnings.append(f"{self._path}:{number}: {text}")
+        self.warnings.append(told(self._path, number, text))
+
+
+def told(path: Path, number: int, text: str) -> str:
+    """A warning as people read it."""
+    return f"{path}:{number}: {text}" if number else f"{path}: {text}"
 
 
 def _unix_ms(text: str) -> UnixMs:
