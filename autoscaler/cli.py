@@ -146,9 +146,7 @@ def _client_commands(commands: Commands) -> None:
     runners.add_argument("--provider", default="", metavar="NAME")
     runners.add_argument("--type", default="", metavar="NAME", dest="runner_type", help="a runner type")
     for command in (jobs, runners):
-        command.add_argument(
-            "--limit", default="", type=_limit, metavar="N", help="rows, 1 to 1000 (default: 100)"
-        )
+        command.add_argument("--limit", type=_limit, metavar="N", help="rows, 1 to 1000 (default: 100)")
         command.add_argument(
             "--after", default="", metavar="MARK", help="the page after the one that named this mark"
         )
