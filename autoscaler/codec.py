@@ -16,7 +16,7 @@ import msgspec
 
 from scheduling.lifecycle import RunnerState
 from scheduling.messages import Event
-from scheduling.model import Bid, Cooldown, Demand, Estimate, FundAccount, Job, Pool, Runner, Totals, Usage
+from scheduling.model import Bid, Cooldown, Demand, Estimate, FundAccount, Job, Pool, Runner, Spend, Totals, Usage
 
 RECORD_TYPES: dict[str, type[Any]] = {
     "job": Job,
@@ -28,6 +28,7 @@ RECORD_TYPES: dict[str, type[Any]] = {
     "switch": str,
     "totals": Totals,
     "usage": Usage,
+    "spend": Spend,
     "estimate": Estimate,
     "demand": Demand,
     "bid": Bid,

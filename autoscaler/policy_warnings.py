@@ -10,9 +10,9 @@ from autoscaler.policy_tree import Path, Tree
 from autoscaler.policy_values import Names, did_you_mean
 from autoscaler.units import show
 from scheduling import ledger
+from scheduling.ledger import usd
 from scheduling.matching import fits, selected
 from scheduling.model import Offer, UnixMs
-from scheduling.ledger import usd
 from scheduling.placement import image_of
 from scheduling.policy import Fund, Policy, ProviderPolicy, RunnerType
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from autoscaler.offers_view import fund_tier
 from autoscaler.values import seconds, time, usd
 from autoscaler.views import Document, View
+from scheduling.ledger import usd as short_usd
 from scheduling.matching import matcher
 from scheduling.model import Job, Runner, Verdict
-from scheduling.placement import usd as short_usd
 
 
 def why_won(view: View, job: Job, runner: Runner) -> str:

@@ -96,7 +96,7 @@ class Replica:
         app = web.Application(client_max_size=webhook.BODY_MAX)
         if self.role != "scheduler" and not self.daemon.poll:
             secrets = SecretsFile(self.settings.require("webhook_secret_file"))
-            receiver = Receiver(self.store.append, secrets, self._is_ours, self.clock)
+            receiver = Receiver(self.store.append, secrets, self._is_ours, self.clock, self.metrics.webhook)
             app.add_routes(webhook.routes(receiver))
         app.add_routes(runner_api.routes(self.runner_api))
         http_api.add_to(app, self.source, self.metrics, self.settings.api_tokens)
@@ -109,7 +109,7 @@ class Replica:
         """Open the store, listen, begin to lead. OSError: the port is taken; `EmbeddedError`: the data folder."""
         await self.store.open()
         await self.github.open()
-        self._runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=5.0)
+        self._runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=5.0, auto_decompress=False)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.settings.host, self.settings.port, backlog=1024)
         await site.start()

@@ -6,9 +6,9 @@ Checked in this order: size, form encoding, signature, event, JSON. GitHub never
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -39,25 +39,38 @@ class Append(Protocol):
     def __call__(self, events: Sequence[Event], *, bulk: bool = False) -> Awaitable[None]: ...
 
 
-class Receiver:
-    """Takes GitHub's deliveries. `outcomes` counts the answers by name, for the metrics."""
+Answered = Callable[[str, float], object]
+"""Told of every answer: `stored`, `ignored` or `refused_STATUS`, and the real seconds that it took."""
 
-    def __init__(self, append: Append, secrets: SecretsFile, is_ours: IsOurs, clock: Clock) -> None:
+
+class Receiver:
+    """Takes GitHub's deliveries."""
+
+    def __init__(
+        self,
+        append: Append,
+        secrets: SecretsFile,
+        is_ours: IsOurs,
+        clock: Clock,
+        answered: Answered = lambda outcome, seconds: None,
+    ) -> None:
         self._append = append
         self._secrets = secrets
         self._is_ours = is_ours
         self._clock = clock
         self._bodies = BodyReader(BODY_MAX, BODY_SECONDS, HELD_MAX)
-        self.outcomes: Counter[str] = Counter()
+        self._answered = answered
 
     async def receive(self, request: web.Request) -> web.Response:
         """Answer one delivery: 202 stored or ignored, 400, 401, 408, 413 or 503 with what to do about it."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             ignored = await self._receive(request)
         except Refused as refusal:
-            self.outcomes[f"refused_{refusal.status}"] += 1
+            self._answered(f"refused_{refusal.status}", loop.time() - began)
             return refusal.response()
-        self.outcomes["ignored" if ignored else "stored"] += 1
+        self._answered("ignored" if ignored else "stored", loop.time() - began)
         body = json.dumps({"ignored": ignored}).encode() if ignored else _STORED
         return web.Response(body=body, status=202, content_type="application/json")
 

@@ -111,6 +111,7 @@ def _settled(world: World, event: m.RunnerSettled, now_ms: UnixMs, changed: set[
     runner = world.runners[event.runner_id]
     changed |= ledger.release(world.funds, runner)
     changed |= ledger.settle(world.funds, event)
+    changed |= ledger.book(world.spends, runner, event)
     move(world, runner, RunnerFact.SETTLED, now_ms, changed, cost=event.cost)
     ledger.count(world.totals, runner)
     changed |= demand.used(world, runner.runner_type, *ledger.lifetime(runner), now_ms)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 
 from scheduling.messages import FundSpentStated, RunnerSettled
-from scheduling.model import HOUR_MS, DurationMs, FundAccount, HoldPart, MicroUSD, Runner, Totals, UnixMs
+from scheduling.model import HOUR_MS, DurationMs, FundAccount, HoldPart, MicroUSD, Runner, Spend, Totals, UnixMs
 from scheduling.policy import Fund, RunnerType
 
 DAY_MS: DurationMs = 24 * HOUR_MS
@@ -31,6 +32,12 @@ def longest_life_ms(runner_type: RunnerType) -> DurationMs:
     """From the create call to the proof of absence, at the worst."""
     times = runner_type
     return times.boot_timeout_ms + times.ready_max_age_ms + times.max_lifetime_ms + REAPING_LAG_MS
+
+
+def usd(amount: MicroUSD) -> str:
+    """`$0.34`; four places for small amounts that cents would hide."""
+    places = 2 if abs(amount) >= 1_000_000 or amount % 10_000 == 0 else 4
+    return f"${Decimal(amount).scaleb(-6):,.{places}f}"
 
 
 def month(at_ms: UnixMs) -> str:
@@ -57,9 +64,14 @@ def open_at(fund: Fund, at_ms: UnixMs) -> bool:
     return (fund.from_ms is None or fund.from_ms <= at_ms) and (fund.until_ms is None or at_ms < fund.until_ms)
 
 
+def spent(account: FundAccount, name: str) -> MicroUSD:
+    """Stated and settled in that period."""
+    return account.spent_before.get(name, 0) + account.settled.get(name, 0)
+
+
 def used(account: FundAccount, name: str) -> MicroUSD:
     """Stated, settled and held in that period."""
-    return account.spent_before.get(name, 0) + account.settled.get(name, 0) + account.held.get(name, 0)
+    return spent(account, name) + account.held.get(name, 0)
 
 
 def available(fund: Fund, account: FundAccount | None, at_ms: UnixMs) -> MicroUSD:
@@ -134,6 +146,22 @@ def settle(funds: Funds, event: RunnerSettled) -> Changed:
     for name, excess in event.overruns:
         funds[name].overrun += excess
         changed.add(("fund", name))
+    return changed
+
+
+def book(spends: dict[str, Spend], runner: Runner, event: RunnerSettled) -> Changed:
+    """Add a settled runner to the statements of the funds that paid it; its job counts with its first dollar."""
+    changed: Changed = set()
+    repository = runner.repository if runner.started_ms else ""
+    start, end = lifetime(runner)
+    for index, (fund, _, amount) in enumerate(event.parts):
+        line = Spend(fund, month(event.at_ms), repository)
+        line = spends.setdefault(line.key, line)
+        line.amount += amount
+        if index == 0:
+            line.jobs += bool(repository)
+            line.machine_ms += end - start
+        changed.add(("spend", line.key))
     return changed
 
 

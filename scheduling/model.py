@@ -240,6 +240,22 @@ class Usage:
 
 
 @dataclass(slots=True)
+class Spend:
+    """What one fund paid for one repository in one month (`YYYY-MM`, UTC): a line of the sponsor's statement."""
+
+    fund: str
+    month: str
+    repository: str  # empty: machines that no job used
+    jobs: int = 0
+    machine_ms: DurationMs = 0
+    amount: MicroUSD = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.fund}/{self.month}/{self.repository}"
+
+
+@dataclass(slots=True)
 class Estimate:
     """Something learned: `value` (unit by the kind of key, see `learning`) from `weight` observations."""
 
@@ -260,12 +276,17 @@ class Demand:
 
 @dataclass(slots=True)
 class Bid:
-    """What a dollar of this fund counts for in a score, in millionths, until `until_ms`; `why` in words."""
+    """What a dollar of this fund counts for in a score, in millionths, until `until_ms`; `why` in words.
+
+    Or, where `fund` is the scope of a cap (`provider:NAME`, `offer:KEY`): its machines are scarce and count
+    `premium` an hour more.
+    """
 
     fund: str
     value_ppm: int
     until_ms: UnixMs
     why: str = ""
+    premium: MicroUSD = 0
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from zlib import crc32
 
 from scheduling import learning, ledger
@@ -107,12 +106,12 @@ def _consider(
     refused: list[Verdict],
 ) -> None:
     price = provider.price.of(offer.list_price)
-    refusal = _ineligible(policy, wish.rtype, provider, offer, price)
+    refusal = ineligible(policy, wish.rtype, provider, offer, price)
     if refusal or price is None:
         refused.append(Verdict(offer.key, price=price, refusal=refusal))
         return
     if price == 0:
-        score = sum(score_terms(world, policy, wish, offer, 0, 0).values())
+        score = sum(score_terms(world, policy, wish, offer, 0, 0, now_ms).values())
         candidates.append(Candidate(offer, 0, None, (), score, _order(wish, offer, FREE, score, "")))
         return
     funds = [fund for fund in policy.funds.values() if pays(fund, wish, offer)]
@@ -127,12 +126,12 @@ def _consider(
         return
     payers = sorted(open_funds, key=lambda fund: (worths[fund.name], fund.name))
     for fund in payers:
-        score = sum(score_terms(world, policy, wish, offer, price, worths[fund.name].value_ppm).values())
+        score = sum(score_terms(world, policy, wish, offer, price, worths[fund.name].value_ppm, now_ms).values())
         order = _order(wish, offer, worths[fund.name], score, fund.name)
         candidates.append(Candidate(offer, price, fund, tuple(payers), score, order))
 
 
-def _ineligible(
+def ineligible(
     policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer: Offer, price: MicroUSD | None
 ) -> str:
     """Why this offer can never serve the type as the policy stands; empty when it can."""
@@ -143,7 +142,7 @@ def _ineligible(
     if price is None:
         return "its price is unknown: state `price` at the provider"
     if rtype.max_price is not None and price > rtype.max_price:
-        return f"costs {usd(price)}/h, over max_price {usd(rtype.max_price)}/h"
+        return f"costs {ledger.usd(price)}/h, over max_price {ledger.usd(rtype.max_price)}/h"
     if image_of(policy, rtype, provider, offer) is None:
         return f"image {rtype.image} is not in {offer.region}"
     return ""
@@ -214,11 +213,17 @@ def worth(world: World, fund: Fund, now_ms: UnixMs) -> Worth:
     return Worth(1, fund.until_ms or 0) if expiring else Worth(2)
 
 
+def premium(world: World, offer: Offer, now_ms: UnixMs) -> MicroUSD:
+    """What an hour of its machines counts more, because they are scarce and others need them more."""
+    bids = (world.bids.get(f"provider:{offer.provider}"), world.bids.get(f"offer:{offer.key}"))
+    return sum(bid.premium for bid in bids if bid is not None and now_ms < bid.until_ms)
+
+
 def score_terms(
-    world: World, policy: Policy, wish: Wish, offer: Offer, price: MicroUSD, value_ppm: int
+    world: World, policy: Policy, wish: Wish, offer: Offer, price: MicroUSD, value_ppm: int, now_ms: UnixMs
 ) -> dict[str, MicroUSD]:
     """Expected micro-dollars a job: machine time, waiting for the boot, the risk of losing a spot machine."""
-    effective = price * value_ppm // 1_000_000
+    effective = price * value_ppm // 1_000_000 + premium(world, offer, now_ms)
     waiting_hour = policy.placement.waiting_hour if wish.taste.waiting_hour is None else wish.taste.waiting_hour
     boot_ms = learning.boot_ms(world, offer.key)
     terms = {
@@ -330,13 +335,7 @@ def _short(world: World, fund: Fund, left: MicroUSD, amount: MicroUSD) -> str:
         return (
             f"fund {fund.name} is closed until its spend is known: `autoscaler funds set {fund.name} --spent ...`"
         )
-    return f"fund {fund.name} has {usd(max(0, left))} left, a hold needs {usd(amount)}"
-
-
-def usd(amount: MicroUSD) -> str:
-    """`$0.34`; four places for small amounts that cents would hide."""
-    places = 2 if abs(amount) >= 1_000_000 or amount % 10_000 == 0 else 4
-    return f"${Decimal(amount).scaleb(-6):,.{places}f}"
+    return f"fund {fund.name} has {ledger.usd(max(0, left))} left, a hold needs {ledger.usd(amount)}"
 
 
 def explain(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Sequence[Verdict]:

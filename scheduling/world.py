@@ -1,7 +1,7 @@
 """The world: all records, and the indices that keep a tick cheap. `scheduling.evolve` is its only writer.
 
 Records (kinds `job`, `tombstone`, `runner`, `pool`, `cooldown`, `fund`, `switch`, `usage`,
-`estimate`, `demand`, `bid`, `totals`) are persisted by the
+`spend`, `estimate`, `demand`, `bid`, `totals`) are persisted by the
 store. Offers and gates are volatile: each leader learns them anew.
 """
 
@@ -22,6 +22,7 @@ from scheduling.model import (
     Offer,
     Pool,
     Runner,
+    Spend,
     Totals,
     UnixMs,
     Usage,
@@ -51,6 +52,7 @@ class World:
         self.funds: dict[str, FundAccount] = {}
         self.switches: dict[str, str] = {}
         self.usage: dict[str, Usage] = {}
+        self.spends: dict[str, Spend] = {}
         self.learned: dict[str, Estimate] = {}
         self.demand: dict[str, Demand] = {}
         self.bids: dict[str, Bid] = {}
@@ -203,6 +205,7 @@ TABLES = {
     "fund": "funds",
     "switch": "switches",
     "usage": "usage",
+    "spend": "spends",
     "estimate": "learned",
     "demand": "demand",
     "bid": "bids",

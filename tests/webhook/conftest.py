@@ -44,6 +44,7 @@ class Site:
         self.store = store
         self.secret_file = secret_file
         self.receiver: webhook.Receiver
+        self.answers: list[str]
         self.runner_api: runner_api.RunnerApi
 
     async def deliver(
@@ -96,12 +97,15 @@ async def store(server: Valkey) -> AsyncIterator[Store]:
 async def site(store: Store, tmp_path: Path) -> AsyncIterator[Site]:
     secret_file = tmp_path / "secret"
     secret_file.write_bytes(SECRET + b"\n")
-    receiver = webhook.Receiver(store.append, SecretsFile(secret_file), is_ours, Clock())
+    answers: list[str] = []
+    receiver = webhook.Receiver(
+        store.append, SecretsFile(secret_file), is_ours, Clock(), lambda outcome, _: answers.append(outcome)
+    )
     machines = runner_api.RunnerApi(store, FLEET_KEY, Clock())
     application = web.Application()
     application.add_routes([*webhook.routes(receiver), *runner_api.routes(machines)])
     # The test server cancels a handler when its client leaves: the harsher of aiohttp's two ways.
     async with TestClient(TestServer(application)) as client:
         site = Site(client, store, secret_file)
-        site.receiver, site.runner_api = receiver, machines
+        site.receiver, site.answers, site.runner_api = receiver, answers, machines
         yield site
