@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 from providers.base import Clock, ProviderError, Unauthorized
-from providers.kubernetes.errors import ApiError, translate
+from providers.kubernetes.errors import ApiError, Expired, translate
 from providers.kubernetes.settings import KubernetesSettings
 from providers.retry import ATTEMPTS, ask
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 30
 PAGE = 200
-EXPIRED = 410
 JSON = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "runner-autoscaler"}
 
 
@@ -74,13 +73,11 @@ class Api:
         for _ in range(ATTEMPTS):
             try:
                 return await self._list(resource, selector)
-            except ProviderError as error:
-                if status_of(error) != EXPIRED:
-                    raise
+            except Expired as error:
                 expired = error
         raise expired
 
-    async def watch(self, resource: str, name: str, version: str) -> AsyncIterator[dict[str, Any]]:
+    async def watch(self, resource: str, name: str, version: str) -> AsyncGenerator[dict[str, Any]]:
         """Events of one object after that resource version, until the server ends the stream.
 
         https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes

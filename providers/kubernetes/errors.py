@@ -28,6 +28,10 @@ ADMISSION = re.compile(
 )
 
 
+class Expired(ProviderError):
+    """A list or watch from a state that the server no longer knows: begin anew, asking again does not help."""
+
+
 @dataclass
 class ApiError(Exception):
     """The API server answered with a failure."""
@@ -66,6 +70,8 @@ def _answered(error: ApiError, text: str, launching: bool) -> ProviderError:
         if QUOTA.search(error.message):
             return QuotaExceeded(text)
         return Refused(text) if ADMISSION.search(error.message) else Unauthorized(text)
+    if error.status == 410 and not launching:
+        return Expired(text)
     if error.status == 409:
         return Transient(text)  # a concurrent write, for example of the quota: nothing was stored
     if 400 <= error.status < 500 and error.status not in (408, 410):

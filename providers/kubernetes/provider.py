@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import datetime
 from importlib.util import find_spec
 from typing import Any
@@ -27,9 +28,11 @@ from providers.base import (
     ProviderConfig,
     ProviderError,
     Refused,
+    Transient,
 )
 from providers.kubernetes import catalogue, pod
-from providers.kubernetes.client import EXPIRED, Api, reason_of, status_of
+from providers.kubernetes.client import Api, reason_of, status_of
+from providers.kubernetes.errors import Expired
 from providers.kubernetes.settings import KubernetesSettings
 from scheduling.model import DurationMs, Offer, UnixMs
 
@@ -137,20 +140,21 @@ class Kubernetes:
         while not _placed(_alive(latest[-1], self._where(name))):
             try:
                 version = latest[-1]["metadata"]["resourceVersion"]
-                async for event in self._api.watch("pods", name, version):
-                    if event["type"] == "BOOKMARK":
-                        continue
-                    if event["type"] == "ERROR":
-                        break
-                    if event["type"] == "DELETED":
-                        raise OutcomeUnknown(f"{self._where(name)} was deleted by somebody else")
-                    latest.append(event["object"])
-                    if _placed(_alive(latest[-1], self._where(name))):
-                        return
+                async with aclosing(self._api.watch("pods", name, version)) as events:
+                    async for event in events:
+                        if event["type"] == "BOOKMARK":
+                            continue
+                        if event["type"] == "ERROR":
+                            break
+                        if event["type"] == "DELETED":
+                            raise OutcomeUnknown(f"{self._where(name)} was deleted by somebody else")
+                        latest.append(event["object"])
+                        if _placed(_alive(latest[-1], self._where(name))):
+                            return
             except OutcomeUnknown:
                 raise
             except ProviderError as error:
-                if status_of(error) not in (0, EXPIRED, 429) and status_of(error) < 500:
+                if not isinstance(error, Transient | Expired):
                     raise OutcomeUnknown(f"{self._where(name)} cannot be watched: {error}") from error
             await self._clock.sleep(WATCH_AGAIN_MS)
             latest.append(await self._look(name))

@@ -84,6 +84,7 @@ class Cluster:
     def __post_init__(self) -> None:
         self._events: list[tuple[int, str, Object]] = []
         self._changed = asyncio.Condition()
+        self._asked = asyncio.Condition()
         self._snapshots: dict[str, list[Object]] = {}
         self._last_list: list[Object] = []
         self._late: list[tuple[str, Object]] = []
@@ -107,6 +108,13 @@ class Cluster:
 
     def count(self, method: str, resource: str = "pods") -> int:
         return sum((method, resource) == (seen[0], seen[1].partition("/")[0]) for seen in self.requests)
+
+    async def watched(self, times: int = 1) -> None:
+        """Wait until so many watches were asked for."""
+        async with asyncio.timeout(10), self._asked:
+            await self._asked.wait_for(
+                lambda: sum(bool(query.get("watch")) for _, _, query, _ in self.requests) >= times
+            )
 
     async def release(self) -> None:
         """What was on its way all the time arrives."""
@@ -165,7 +173,9 @@ class Cluster:
         query = dict(request.query)
         body = json.loads(await request.read() or b"null")
         path = f"{resource}/{name}" if name else resource
-        self.requests.append((request.method, path, query, body))
+        async with self._asked:
+            self.requests.append((request.method, path, query, body))
+            self._asked.notify_all()
         rule = self._rule(request.method, resource, f"{path}?{request.query_string}")
         try:
             if request.headers.get("Authorization") != f"Bearer {self.token}":
