@@ -54,7 +54,7 @@ def main() -> int:
 
 def prepare() -> None:
     """Log lines are for replays, and a collected task of a killed replica has nothing to say."""
-    logging.disable(logging.CRITICAL)
+    logging.getLogger().addHandler(logging.NullHandler())
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda unraisable: None
     gc.freeze()

@@ -374,18 +374,19 @@ class Checker(Watcher):
         if self.listening:
             self.story.append(f"{self.world.loop.now:9.3f} {text}")
 
-    def listen(self) -> logging.Handler:
-        """Keep every line, the daemons' logs included."""
-        self.listening = True
-        logging.disable(logging.NOTSET)
+    def listen(self, everything: bool) -> logging.Handler:
+        """Hear the replicas' logs: an error among them is one of ours. `everything`: keep it all for the story."""
+        self.listening = everything
+        logging.disable(logging.NOTSET if everything else logging.WARNING)
         handler = _Ear(self)
+        handler.setLevel(logging.INFO if everything else logging.ERROR)
         logging.getLogger().addHandler(handler)
         return handler
 
 
 class _Ear(logging.Handler):
     def __init__(self, checker: Checker) -> None:
-        super().__init__(logging.INFO)
+        super().__init__()
         self._checker = checker
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -396,3 +397,5 @@ class _Ear(logging.Handler):
         if CANARY in text:
             self._checker.fail("I11", f"a log line holds a secret: {text[:200]}")
         self._checker.tell(f"[{process.name if process else '-'}] {record.levelname} {text}")
+        if record.levelno >= logging.ERROR:
+            self._checker.fail("I12", f"an error was logged: {text[-600:]}")

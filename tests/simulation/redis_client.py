@@ -97,6 +97,8 @@ class RedisWire:
 class Client:
     """The part of `redis.asyncio.Redis` that `RedisLink` uses."""
 
+    connection_pool = None
+
     def __init__(self, wire: RedisWire, answer_seconds: float | None) -> None:
         self._wire, self._answer_s = wire, answer_seconds
 

@@ -95,13 +95,17 @@ class Replica:
             "jit": routes[1].handler,
             "webhook": webhook.routes(receiver)[0].handler,
         }
-        world.loop.create_task(self._run(store, daemon), context=self.process.context)
+        world.processes.append(self.process)
+        world.loop.create_task(self._run(self.process, store, daemon), context=self.process.context)
 
-    async def _run(self, store: Store, daemon: Daemon) -> None:
-        await store.open()
-        await daemon.run()
-        await store.close()
-        self.process.kill()
+    async def _run(self, process: Process, store: Store, daemon: Daemon) -> None:
+        try:
+            await store.open()
+            await daemon.run()
+            await store.close()
+        except Exception as error:
+            self.world.checker.fail("I12", f"replica {process.name} ended with {error!r}")
+        process.kill()
 
     def parts(self, policy: Policy) -> Parts:
         accounts: dict[str, Provider] = {name: self.world.account(name) for name in policy.providers}

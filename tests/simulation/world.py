@@ -20,7 +20,7 @@ from tests.simulation.clock import SimClock
 from tests.simulation.clouds import Account, Cloud
 from tests.simulation.github import CANARY, GitHubClient, Truth
 from tests.simulation.hooks import Hooks
-from tests.simulation.loop import VirtualLoop
+from tests.simulation.loop import WORLD, Process, VirtualLoop
 from tests.simulation.machines import Machines
 from tests.simulation.redis_client import RedisWire
 from tests.simulation.redis_server import Server
@@ -80,8 +80,8 @@ class SimWorld:
         self.clouds = {
             name: Cloud(name, self.clock, self.weather, self.machines.run) for name in self.policy.providers
         }
+        self.processes: list[Process] = []  # every life of every replica; none is collected before the end
         self.replicas = [Replica(self, name) for name in ("a", "b", "c")[: self.dice.choice((2, 2, 2, 3))]]
-        self.said: list[str] = []
 
     # ---- what replicas are built of -------------------------------------------------------------------------
 
@@ -114,12 +114,7 @@ class SimWorld:
 
     def died(self, replica: Replica) -> None:
         self.checker.replica_died(replica)
-        self.loop.call_later(self.dice.uniform(0.5, 25.0), replica.start, context=self._context())
-
-    def _context(self) -> Any:
-        from tests.simulation.loop import WORLD
-
-        return WORLD
+        self.loop.call_later(self.dice.uniform(0.5, 25.0), replica.start, context=WORLD)
 
     def activate(self, policy: Policy) -> None:
         self.policy = policy
@@ -202,16 +197,13 @@ def simulate(seed: int, kinds: tuple[str, ...] | None = None, story: bool = Fals
 
 
 async def _run(world: SimWorld, outcome: Outcome, story: bool) -> None:
-    handler = None
-    if story:
-        handler = world.checker.listen()
+    handler = world.checker.listen(story)
     try:
         await world.run()
     except Violation as violation:
         outcome.violations.append(str(violation))
     finally:
-        if handler is not None:
-            logging.getLogger().removeHandler(handler)
+        logging.getLogger().removeHandler(handler)
         outcome.steps = world.loop.steps
         outcome.jobs = len(world.truth.jobs)
         outcome.simulated_s = world.loop.now
@@ -219,5 +211,5 @@ async def _run(world: SimWorld, outcome: Outcome, story: bool) -> None:
         outcome.hits, outcome.rows = world.weather.hits, world.checker.rows
         outcome.violations += [v for v in world.checker.violations if v not in outcome.violations]
         outcome.story = world.checker.story
-        for process in (replica.process for replica in world.replicas):
+        for process in world.processes:
             process.dead = True
