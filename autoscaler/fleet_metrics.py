@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from autoscaler.fleet_views import fund_closed
 from autoscaler.values import UNROUTABLE
-from autoscaler.views import View, job_state
+from autoscaler.views import View, job_state, unfinished
 from scheduling import ledger
-from scheduling.lifecycle import LIVE, JobState
+from scheduling.lifecycle import LIVE
 from scheduling.model import FundAccount, MicroUSD
 
 Sample = tuple[str, tuple[str, ...], float]
@@ -37,9 +37,7 @@ def samples(view: View) -> Iterator[Sample]:
 
 def _jobs(view: View) -> Iterator[Sample]:
     world = view.world
-    counts = Counter(
-        (job_state(job), job.runner_type) for job in world.jobs.values() if job.state is not JobState.COMPLETED
-    )
+    counts = Counter((job_state(job), job.runner_type) for job in unfinished(world))
     for labels, count in counts.items():
         yield "autoscaler_jobs", labels, count
     yield "autoscaler_unroutable_jobs", (), counts[UNROUTABLE, ""]

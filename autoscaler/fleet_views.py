@@ -8,16 +8,17 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from autoscaler import values
 from autoscaler.values import UNROUTABLE, offer_words, time, usd
-from autoscaler.views import Document, View, check, job_state, limit_of
+from autoscaler.views import Document, View, check, job_state, limit_of, unfinished
 from scheduling import ledger
-from scheduling.lifecycle import LIVE, JobState
+from scheduling.lifecycle import LIVE, RunnerState
 from scheduling.model import Cooldown, FundAccount, Job, Runner
 from scheduling.placement import expires_unused
-from scheduling.upkeep import floor_of
 from scheduling.policy import Fund, ProviderPolicy
+from scheduling.upkeep import floor_of
 from scheduling.windows import is_open
 from scheduling.world import PAUSED, World
 
@@ -168,11 +169,11 @@ def _cooldown(cooldown: Cooldown, now_ms: int) -> Document:
 def placements(view: View, query: Mapping[str, str]) -> Document:
     """The latest choices of an offer and a fund, newest first. Query: `limit`."""
     check(query, "limit")
-    return {"placements": _placements(view.world, limit_of(query))}
+    return {"placements": _placements(view.world.runners.values(), limit_of(query))}
 
 
-def _placements(world: World, limit: int) -> list[Document]:
-    latest = heapq.nlargest(limit, world.runners.values(), key=lambda runner: (runner.planned_ms, runner.id))
+def _placements(runners: Iterable[Runner], limit: int) -> list[Document]:
+    latest = heapq.nlargest(limit, runners, key=lambda runner: (runner.planned_ms, runner.id))
     return [_placement(runner) for runner in latest]
 
 
@@ -200,9 +201,8 @@ def summary(view: View) -> Document:
     """The whole state on one page."""
     world, policy = view.world, view.policy
     jobs = dict.fromkeys(("waiting", "queued", "blocked", UNROUTABLE, "in_progress"), 0)
-    for job in world.jobs.values():
-        if job.state is not JobState.COMPLETED:
-            jobs[job_state(job)] += 1
+    for job in unfinished(world):
+        jobs[job_state(job)] += 1
     states = Counter(runner.state.value for runner in _live(world))
     totals = world.totals
     return {
@@ -230,7 +230,7 @@ def summary(view: View) -> Document:
         "floors": _floors(view),
         "blocked": _blocked(world),
         **cooldowns(view),
-        "placements": _placements(world, SHOWN),
+        "placements": _placements(_recent(world), SHOWN),
         "github": [_budget(view, index) for index in range(len(view.budgets))],
     }
 
@@ -303,6 +303,12 @@ def _budget(view: View, index: int) -> Document:
         "limit": budget.limit,
         "reset_at": time(budget.reset_ms),
     }
+
+
+def _recent(world: World) -> Iterable[Runner]:
+    """Live runners and those that ended last: enough for the latest placements without a look at all of them."""
+    gone = islice(reversed(world.by_state[RunnerState.GONE]), 20 * SHOWN)
+    return (*_live(world), *(world.runners[key] for key in gone))
 
 
 def _live(world: World) -> Iterable[Runner]:

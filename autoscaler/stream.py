@@ -18,6 +18,8 @@ from autoscaler.http_body import Refused
 from autoscaler.store import StoreAway
 
 LOOK_SECONDS = 0.5
+REST = 20
+"""Times as long as a look took, the looker rests: pages never take more than a twentieth of the loop."""
 BEAT_SECONDS = 5.0
 """A quiet stream says the time that often, so that ages on a page go on and dead connections are noticed."""
 WRITE_SECONDS = 10.0
@@ -87,6 +89,7 @@ class Stream:
         loop = asyncio.get_running_loop()
         last, told_s = b"", loop.time()
         while self._listeners:
+            began_s = loop.time()
             try:
                 document = await self._look()
             except StoreAway as error:
@@ -100,5 +103,5 @@ class Stream:
                 self._message = b"event: summary\ndata: " + json.dumps(document).encode() + b"\n\n"
                 for news in self._listeners:
                     news.set()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(max(LOOK_SECONDS, REST * (loop.time() - began_s)))
         self._message = b""

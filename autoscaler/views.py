@@ -6,25 +6,28 @@ times are RFC 3339 or null. Lists are bounded and say how to go on.
 
 from __future__ import annotations
 
-import heapq
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from autoscaler.github_budget import Budget
+from autoscaler.newest import Mark, mark_of, newest_first
 from autoscaler.values import UNROUTABLE, hold_of, offer_words, seconds, time, usd
 from scheduling import ledger
 from scheduling.lifecycle import LIVE, JobState, RunnerState
 from scheduling.model import Job, Runner, UnixMs, Verdict
 from scheduling.policy import Policy
-from scheduling.world import World
+from scheduling.world import World, job_key
 
 Document = dict[str, Any]
 T = TypeVar("T")
 
 LIMIT = 100
 LIMIT_MAX = 1000
+ATTEMPTS_MAX = 60
+"""GitHub ends the re-runs of a run at 50."""
 JOB_STATES = ("waiting", "queued", "blocked", "unroutable", "in_progress", "completed")
 """`blocked` and `unroutable` jobs are queued ones without a pool; `waiting` is GitHub's own (an approval)."""
 
@@ -95,28 +98,27 @@ def jobs(view: View, query: Mapping[str, str]) -> Document:
     """Newest first. Query: `state` (of JOB_STATES), `repository`, `limit`, `after` (the last page's `next`)."""
     check(query, "state", "repository", "limit", "after")
     state, repository = one_of(query, "state", JOB_STATES), query.get("repository", "").casefold()
-    source = _jobs_in(view.world, state)
+    mark = _mark(query)
     found = (
         job_
-        for job_ in source
-        if (not state or job_state(job_) == state) and (not repository or job_.repository.casefold() == repository)
+        for job_ in _jobs_in(view.world, state, mark)
+        if (not state or job_state(job_) == state)
+        and (not repository or job_.repository.casefold() == repository)
+        and (mark is None or mark_of(job_) < mark)
     )
-    page = _page(found, query, lambda job_: (job_.seen_ms, job_.key))
-    return {"jobs": [job(view, job_) for job_ in page.items], "next": page.next}
+    page, further = _page(found, query, mark_of)
+    return {"jobs": [job(view, job_) for job_ in page], "next": further}
 
 
-def _jobs_in(world: World, state: str) -> Iterable[Job]:
-    """The jobs that may be in that state: from an index where there is one."""
-    match state:
-        case "queued":
-            keys: Iterable[str] = (*(key for queue in world.queued.values() for key in queue), *world.unrouted)
-        case "blocked" | "unroutable":
-            keys = world.blocked
-        case "completed":
-            keys = world.finished
-        case _:
-            return world.jobs.values()
-    return (world.jobs[key] for key in keys)
+def _jobs_in(world: World, state: str, mark: Mark | None) -> Iterable[Job]:
+    """The jobs that may be in that state, newest first: the unfinished ones are few enough to be sorted."""
+    if state in ("", "completed"):
+        return newest_first(world, mark)
+    return sorted(unfinished(world), key=mark_of, reverse=True)
+
+
+def unfinished(world: World) -> Iterator[Job]:
+    return (world.jobs[key] for keys in world.runs.values() for key in keys)
 
 
 def find_job(view: View, name: str) -> Job:
@@ -130,9 +132,8 @@ def find_job(view: View, name: str) -> Job:
     if attempt:
         found = world.jobs.get(name)
     else:
-        number = int(job_id)
-        attempts = [job_ for job_ in world.jobs.values() if job_.job_id == number]
-        found = max(attempts, key=lambda job_: int(job_.key.rpartition(".")[2]), default=None)
+        attempts = (world.jobs.get(job_key(int(job_id), number)) for number in range(ATTEMPTS_MAX, 0, -1))
+        found = next((job_ for job_ in attempts if job_), None)
     if found is not None:
         return found
     if ended := world.tombstones.get(name if attempt else f"{job_id}.1"):
@@ -185,38 +186,42 @@ def runners(view: View, query: Mapping[str, str]) -> Document:
     state = one_of(query, "state", ("live", *(state.value for state in RunnerState))) or "live"
     states = LIVE if state == "live" else (RunnerState(state),)
     provider, rtype = query.get("provider"), query.get("runner_type")
+    mark = _mark(query)
     of_state = (world.runners[key] for state_ in states for key in world.by_state[state_])
-    found = (
+    found = [
         each
         for each in of_state
-        if (not provider or each.offer.provider == provider) and (not rtype or each.runner_type == rtype)
-    )
-    page = _page(found, query, lambda each: (each.planned_ms, each.id))
-    return {"runners": [runner(view, each) for each in page.items], "next": page.next}
+        if (not provider or each.offer.provider == provider)
+        and (not rtype or each.runner_type == rtype)
+        and (mark is None or _runner_mark(each) < mark)
+    ]
+    page, further = _page(sorted(found, key=_runner_mark, reverse=True), query, _runner_mark)
+    return {"runners": [runner(view, each) for each in page], "next": further}
+
+
+def _runner_mark(runner_: Runner) -> Mark:
+    return runner_.planned_ms, runner_.id
 
 
 # ---- pages -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    items: list[Any]
-    next: str | None
-
-
-def _page(found: Iterable[T], query: Mapping[str, str], key: Callable[[T], tuple[UnixMs, str]]) -> _Page:
-    """The newest `limit` after the mark `after` (`MS~KEY` of the last one shown)."""
+def _page(found: Iterable[T], query: Mapping[str, str], mark: Callable[[T], Mark]) -> tuple[list[T], str | None]:
+    """The first `limit` of what is in order, and the mark `MS~KEY` with which the next page begins, if any."""
     limit = limit_of(query)
-    if mark := query.get("after"):
-        at, _, name = mark.partition("~")
-        if not at.isdecimal() or len(at) > 20:
-            raise BadQuery("after: expected what `next` of the page before said")
-        last = (int(at), name)
-        found = (item for item in found if key(item) < last)
-    items = heapq.nlargest(limit + 1, found, key)
-    more = len(items) > limit
-    items = items[:limit]
-    return _Page(items, "{}~{}".format(*key(items[-1])) if more else None)
+    items = list(islice(found, limit + 1))
+    if len(items) <= limit:
+        return items, None
+    at_ms, key = mark(items[limit - 1])
+    return items[:limit], f"{at_ms}~{key}"
+
+
+def _mark(query: Mapping[str, str]) -> Mark | None:
+    text = query.get("after", "")
+    at_ms, _, key = text.partition("~")
+    if text and not re.fullmatch("[0-9]{1,20}", at_ms):
+        raise BadQuery("after: expected what `next` of the page before said")
+    return (int(at_ms), key) if text else None
 
 
 def limit_of(query: Mapping[str, str]) -> int:
