@@ -43,28 +43,34 @@ class Turns:
     world: World
     rules: FairShare
     now_ms: UnixMs
-    _used: dict[str, float]
+    _used: dict[str, float] | None
     _weights: dict[str, float]
 
     def __init__(self, world: World, rules: FairShare, now_ms: UnixMs) -> None:
         self.world, self.rules, self.now_ms = world, rules, now_ms
         self._weights = {}
-        self._used = {}
-        for usage in world.usage.values():
-            name = self._sharer(usage.name)
-            left = decayed(usage, rules.half_life_ms, now_ms)
-            self._used[name] = self._used.get(name, 0.0) + left
-        for scope, count in world.live.items():
-            if scope.startswith("repository:") and (repository := scope.removeprefix("repository:")):
-                self.launched(repository, count)
+        self._used = None  # most rounds have nobody to serve
+
+    def _usage(self) -> dict[str, float]:
+        """Machine time of each sharer: what was used, and what runs."""
+        if self._used is None:
+            self._used = {}
+            for usage in self.world.usage.values():
+                name = self._sharer(usage.name)
+                left = decayed(usage, self.rules.half_life_ms, self.now_ms)
+                self._used[name] = self._used.get(name, 0.0) + left
+            for scope, count in self.world.live.items():
+                if scope.startswith("repository:") and (repository := scope.removeprefix("repository:")):
+                    self.launched(repository, count)
+        return self._used
 
     def _sharer(self, repository: str) -> str:
         return repository.split("/", 1)[0] if self.rules.by == "owner" else repository
 
     def launched(self, repository: str, count: int = 1) -> None:
         """Runners that are live, or were just decided, count before their jobs end."""
-        name = self._sharer(repository)
-        self._used[name] = self._used.get(name, 0.0) + count * JOB_PRIOR_MS
+        name, used = self._sharer(repository), self._usage()
+        used[name] = used.get(name, 0.0) + count * JOB_PRIOR_MS
 
     def turn(self, repository: str, since_ms: UnixMs) -> Turn:
         """The place of this repository's oldest unserved job."""
@@ -72,7 +78,7 @@ class Turns:
         fifo = self.rules.fifo_after_ms
         if fifo is not None and waited_ms >= fifo:
             return 0, 0.0, since_ms
-        share = self._used.get(self._sharer(repository), 0.0) / self._weight(repository)
+        share = self._usage().get(self._sharer(repository), 0.0) / self._weight(repository)
         return 1, share - AGEING * waited_ms, since_ms
 
     def _weight(self, repository: str) -> float:

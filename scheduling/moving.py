@@ -21,12 +21,13 @@ def move(world: World, runner: Runner, fact: RunnerFact, now_ms: UnixMs, changed
     state = RUNNER_MOVES.get((runner.state, fact))
     if state is None and fact not in RUNNER_IGNORED[runner.state]:
         raise IllegalMove(runner, fact)
-    world.unindex_runner(runner)
+    recount = state is RunnerState.GONE or "repository" in fields
+    (world.unindex_runner if recount else world.displace_runner)(runner)
     for name, value in fields.items():
         setattr(runner, name, value)
     if state is not None:
         _enter(runner, state, now_ms)
-    world.index_runner(runner)
+    (world.index_runner if recount else world.place_runner)(runner)
     changed.add(("runner", runner.id))
     return state is not None
 

@@ -218,18 +218,6 @@ def _launch_for(draft: Draft, job: Job) -> bool:
 def launch(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job: Job | None) -> None:
     draft.launches += 1
     candidate = choice.candidate
-    terms = LaunchTerms(
-        policy_hash=draft.policy.hash,
-        access=access_json(rtype),
-        labels=rtype.labels,
-        image=choice.image,
-        boot_timeout_ms=rtype.boot_timeout_ms,
-        register_timeout_ms=rtype.register_timeout_ms,
-        idle_timeout_ms=rtype.idle_timeout_ms,
-        ready_max_age_ms=rtype.ready_max_age_ms,
-        max_lifetime_ms=rtype.max_lifetime_ms,
-        disk_gib=rtype.hardware.disk_gib,
-    )
     draft.decide(
         m.RunnerPlanned(
             draft.now_ms,
@@ -242,11 +230,31 @@ def launch(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job: Job 
             price=candidate.price,
             fund=candidate.fund.name if candidate.fund else "",
             hold=choice.hold,
-            terms=terms,
+            terms=_terms(draft.policy, rtype, choice.image),
             placement=choice.verdicts,
             probes=choice.probes,
         )
     )
+
+
+def _terms(policy: Policy, rtype: RunnerType, image: str) -> LaunchTerms:
+    """Made once for all launches of one type and image."""
+    key = f"terms:{rtype.name}:{image}"
+    found = policy.memo.get(key)
+    if not isinstance(found, LaunchTerms):
+        found = policy.memo[key] = LaunchTerms(
+            policy_hash=policy.hash,
+            access=access_json(rtype),
+            labels=rtype.labels,
+            image=image,
+            boot_timeout_ms=rtype.boot_timeout_ms,
+            register_timeout_ms=rtype.register_timeout_ms,
+            idle_timeout_ms=rtype.idle_timeout_ms,
+            ready_max_age_ms=rtype.ready_max_age_ms,
+            max_lifetime_ms=rtype.max_lifetime_ms,
+            disk_gib=rtype.hardware.disk_gib,
+        )
+    return found
 
 
 def _runner_id(world: World) -> str:

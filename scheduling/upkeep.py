@@ -21,6 +21,7 @@ TOMBSTONE_MS = 4 * 24 * 3_600_000
 """GitHub redelivers for three days."""
 
 LOOK_AGAIN_MS = 30_000
+FORGET_GAP_MS = 15_000
 
 
 def open_funds(draft: Draft) -> None:
@@ -39,7 +40,9 @@ def wake(draft: Draft) -> None:
         if draft.reaps >= REAPS_A_TICK:
             draft.plan.reaps_capped = True
             break
-        _, kind, key = heapq.heappop(wakes)
+        at_ms, kind, key = heapq.heappop(wakes)
+        if world.due.get(key) == at_ms:
+            del world.due[key]
         if kind == "runner" and key in world.runners:
             _judge(draft, world.runners[key])
         elif kind == "job" and key in world.blocked:
@@ -103,6 +106,9 @@ def _settle(draft: Draft, runner: Runner) -> None:
 
 def forget(draft: Draft) -> None:
     world, old_ms = draft.world, draft.now_ms - KEPT_MS
+    if draft.now_ms < world.next_forget_ms:
+        return
+    world.next_forget_ms = draft.now_ms + FORGET_GAP_MS
     jobs: list[str] = []
     for key in islice(world.finished, 1000):
         if world.jobs[key].completed_ms > old_ms and len(world.finished) - len(jobs) <= KEPT_JOBS:

@@ -76,6 +76,8 @@ class World:
             "": 0
         }  # "", `type:`, `provider:`, `offer:`, `repository:` -> runners not proven gone
         self.by_state: dict[RunnerState, dict[str, None]] = {state: {} for state in RunnerState}
+        self.next_forget_ms: UnixMs = 0
+        self.due: dict[str, UnixMs] = {}  # runner -> its last deadline among the wakes
         self.wakes: list[tuple[UnixMs, str, str]] = []  # heap of (time, `runner` or `job`, key)
 
     # ---- records --------------------------------------------------------------------------------------------
@@ -147,24 +149,35 @@ class World:
         self.unrouted.pop(job.key, None)
 
     def index_runner(self, runner: Runner) -> None:
-        self.by_state[runner.state][runner.id] = None
         if runner.state in LIVE:
             for scope in live_scopes(runner):
                 self.live[scope] = self.live.get(scope, 0) + 1
-            self.wake_at(deadline(runner), "runner", runner.id)
+        self.place_runner(runner)
+
+    def unindex_runner(self, runner: Runner) -> None:
+        self.displace_runner(runner)
+        if runner.state in LIVE:
+            for scope in live_scopes(runner):
+                self.live[scope] -= 1
+                if not self.live[scope] and scope:
+                    del self.live[scope]
+
+    def place_runner(self, runner: Runner) -> None:
+        """The part of its indices that changes with every move: state, supply, deadline."""
+        self.by_state[runner.state][runner.id] = None
+        if runner.state in LIVE:
+            at_ms = deadline(runner)
+            if at_ms and self.due.get(runner.id) != at_ms:
+                self.due[runner.id] = at_ms
+                self.wake_at(at_ms, "runner", runner.id)
         if is_supply(runner):
             if runner.pool:
                 self.supply.setdefault(runner.pool, {})[runner.id] = None
             else:
                 self.free.setdefault(runner.runner_type, {})[runner.id] = None
 
-    def unindex_runner(self, runner: Runner) -> None:
+    def displace_runner(self, runner: Runner) -> None:
         self.by_state[runner.state].pop(runner.id, None)
-        if runner.state in LIVE:
-            for scope in live_scopes(runner):
-                self.live[scope] -= 1
-                if not self.live[scope] and scope:
-                    del self.live[scope]
         for index, name in ((self.supply, runner.pool), (self.free, runner.runner_type)):
             members = index.get(name)
             if members is not None:
