@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from autoscaler import logs
 from autoscaler.client import print_json
 from autoscaler.clock import Clock
+from autoscaler.secrets_file import secret_lines
 from autoscaler.settings import Settings, from_env
 from autoscaler.usage import OK, PROBLEMS, Unusable
 
@@ -108,7 +109,6 @@ def replay(file: str, url: str, secret_file: str, speed: float, as_json: bool) -
     from autoscaler import replay as room
     from autoscaler import terminal
     from autoscaler.event_file import EventFile
-    from autoscaler.secrets_file import secret_lines
 
     if not url.startswith(("http://", "https://")):
         raise Unusable(f"--to: {url!r} is no address; an example is http://127.0.0.1:8080/webhooks/github")
@@ -136,6 +136,10 @@ def replay(file: str, url: str, secret_file: str, speed: float, as_json: bool) -
 
 def _settings(policy: str | None) -> tuple[Settings, Path]:
     settings = from_env(os.environ)
+    keys = [app.private_key for app in settings.github_apps]
+    logs.REDACTOR.hide([key for key in (settings.fleet_key, settings.github_token, *keys) if key])
+    if settings.webhook_secret_file:
+        logs.REDACTOR.hide(secret_lines(settings.webhook_secret_file))
     return settings, Path(policy) if policy else settings.require("policy")
 
 

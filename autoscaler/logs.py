@@ -92,8 +92,9 @@ class PlainFormatter(logging.Formatter):
         return REDACTOR.clean("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in line))
 
 
-def set_up(stream: TextIO = sys.stderr, level: int = INFO) -> None:
-    """Send all logs of this process to `stream`. Chatty libraries speak from warnings on."""
+def set_up(stream: TextIO | None = None, level: int = INFO) -> None:
+    """Send all logs of this process to `stream` (None: stderr). Chatty libraries speak from warnings on."""
+    stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     handler.setFormatter(PlainFormatter() if stream.isatty() else JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -152,15 +152,16 @@ class Fleet:
         state: JobState = JobState.QUEUED,
         repository: str = "octo/engine",
         fork: bool | None = None,
+        attempt: int = 1,
         **more: str,
     ) -> str:
         """A delivery of GitHub's; the job's key. `fork`: what GitHub says of its run when it is asked."""
         names = {"name": f"build ({job_id})", "workflow": "ci", "branch": "main"} | more
-        self.tell(m.JobReported(self.now_ms, state, job_id, job_id * 10, 1, repository, labels, **names))
+        self.tell(m.JobReported(self.now_ms, state, job_id, job_id * 10, attempt, repository, labels, **names))
         if fork is not None:
             facts = RunFacts("pull_request" if fork else "push", fork)
             self.tell(m.RunFactsLearned(self.now_ms, repository, job_id * 10, facts))
-        return f"{job_id}.1"
+        return f"{job_id}.{attempt}"
 
     def plan(self) -> None:
         self.refusals = plan(self.world, self.policy, self.now_ms).refusals
