@@ -1,8 +1,8 @@
 """Simulated time: a heap of future facts, and the real `evolve`, `plan` and `pending` at each tick.
 
 A tick takes in every fact up to its time, as the daemon reads a batch, then plans. Two ticks are at least `TICK_MS`
-apart, so that a burst costs one plan; deadlines of records are looked at on a coarser grid, since most have passed
-by the time they come.
+apart, so that a burst costs one plan. Facts that no job waits for, and deadlines of records, do not make a tick of
+their own before the next full `LATER_MS`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from autoscaler.backtest import tally as t
 from autoscaler.backtest.hub import Hub
-from autoscaler.backtest.machines import Machine, Machines
+from autoscaler.backtest.machines import NEVER, Machine, Machines
 from autoscaler.backtest.recording import NO_FACTS, Recording
 from autoscaler.backtest.tally import Tally
 from autoscaler.backtest.world_model import WorldModel
@@ -31,7 +31,7 @@ from scheduling.world import World
 
 FLEET = "backtest"
 TICK_MS: DurationMs = 1_000
-DEADLINES_MS: DurationMs = 5_000
+LATER_MS: DurationMs = 5_000
 AFTER_MS: DurationMs = 12 * 3_600_000
 """After the last recorded event; what still waits then is counted as waiting."""
 ASSUMED = RunFacts(event="push", fork=False)
@@ -63,6 +63,7 @@ class Driver:
         self._heap: list[tuple[UnixMs, int, Callable[[UnixMs, Any], None], Any]] = []
         self._count = 0
         self._inbox: list[m.Event] = []
+        self._urgent: list[UnixMs] = []  # heap: when something happens that a job waits for
         self._row = self._oldest = 0
         self._state = bytearray(len(recording))
         self._open = 0  # jobs that some runner type could serve and that have not ended
@@ -79,10 +80,12 @@ class Driver:
         self._fund_numbers = {"": 0}
         self._begin(offers, seed)
 
-    def at(self, at_ms: UnixMs, act: Callable[[UnixMs, Any], None], what: Any) -> None:
-        """Call `act(at_ms, what)` at that time."""
+    def at(self, at_ms: UnixMs, act: Callable[[UnixMs, Any], None], what: Any, urgent: bool = False) -> None:
+        """Call `act(at_ms, what)` at that time. Urgent: a job may wait for it."""
         self._count += 1
         heappush(self._heap, (at_ms, self._count, act, what))
+        if urgent:
+            heappush(self._urgent, at_ms)
 
     def tell(self, event: m.Event) -> None:
         """A fact for the core: it sees it with the next tick."""
@@ -124,7 +127,7 @@ class Driver:
             if self._at_rest():
                 break
             due_ms = self._next_ms(now_ms, planned.next_wake_ms, commands.next_ms)
-            ticks += 1
+            ticks += 1; self._ticks = ticks
             if not ticks % 500:
                 told(self._row / len(recording))
         self._close(now_ms)
@@ -151,14 +154,15 @@ class Driver:
             self._oldest += 1
 
     def _next_ms(self, now_ms: UnixMs, wake_ms: UnixMs, retry_ms: UnixMs) -> UnixMs:
-        facts = [self._heap[0][0]] if self._heap else []
+        """When the next tick is due."""
+        urgent, heap = self._urgent, self._heap
+        while urgent and urgent[0] <= now_ms:
+            heappop(urgent)
+        soon = urgent[0] if urgent else NEVER
         if self._row < len(self.recording):
-            facts.append(self.recording.announced[self._row])
-        if retry_ms:
-            facts.append(retry_ms)
-        soon = max(now_ms + TICK_MS, min(facts)) if facts else 0
-        wake = max(now_ms + TICK_MS, -(-wake_ms // DEADLINES_MS) * DEADLINES_MS) if wake_ms else 0
-        return min((each for each in (soon, wake) if each), default=1 << 62)
+            soon = min(soon, self.recording.announced[self._row])
+        later = min(heap[0][0] if heap else NEVER, wake_ms or NEVER, retry_ms or NEVER)
+        return max(now_ms + TICK_MS, min(soon, -(-later // LATER_MS) * LATER_MS))
 
     def _at_rest(self) -> bool:
         return (
@@ -266,7 +270,7 @@ class Driver:
     def _fetch(self, command: m.FetchRun, now_ms: UnixMs) -> None:
         if command not in self._asked:
             self._asked.add(command)
-            self.at(now_ms + self.model.pace.github_ms, self._fetched, command)
+            self.at(now_ms + self.model.pace.github_ms, self._fetched, command, urgent=True)
 
     def _fetched(self, now_ms: UnixMs, command: m.FetchRun) -> None:
         self._asked.discard(command)

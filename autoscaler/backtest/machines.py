@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 
 from autoscaler.backtest.hub import Hub, Registration
 from autoscaler.backtest.world_model import Place, WorldModel
@@ -67,8 +67,12 @@ class Calls:
         return end
 
 
-At = Callable[[UnixMs, Callable[[UnixMs, Any], None], Any], None]
-"""Do this at that time, with that argument."""
+class At(Protocol):
+    """Do this at that time, with that argument; urgent where a job may wait for it."""
+
+    def __call__(
+        self, at_ms: UnixMs, act: Callable[[UnixMs, Any], None], what: Any, urgent: bool = False
+    ) -> None: ...
 
 
 @dataclass(slots=True)
@@ -127,7 +131,9 @@ class Machines:
         runner = self.world.runners[command.runner_id]
         place = self._place(runner.offer)
         lasts_ms = vary(place.create_ms, place.spread, chance(runner.id, 0))
-        self.at(self._calls[runner.offer.provider].begin(now_ms, lasts_ms), self._created, command)
+        end_ms = self._calls[runner.offer.provider].begin(now_ms, lasts_ms)
+        fails = place.capacity is not None or bool(place.refused)
+        self.at(end_ms, self._created, command, urgent=fails)
 
     def _created(self, now_ms: UnixMs, command: m.CreateMachine) -> None:
         self._done(command)
@@ -144,7 +150,8 @@ class Machines:
         machine = self.alive[runner.id] = Machine(runner.id, offer, now_ms)
         self._used[key] = self._used.get(key, 0) + 1
         self.tell(m.MachineCreated(now_ms, runner.id, runner.id))
-        self.at(now_ms + vary(place.boot_ms, place.spread, chance(runner.id, 1)), self._booted, machine)
+        boot_ms = vary(place.boot_ms, place.spread, chance(runner.id, 1))
+        self.at(now_ms + boot_ms, self._booted, machine, urgent=True)
         if place.interrupted:
             rate = -math.log1p(-min(place.interrupted, 0.999999)) / HOUR_MS
             self.at(now_ms + int(-math.log1p(-chance(runner.id, 3)) / rate), self._taken, machine)
