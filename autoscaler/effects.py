@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from autoscaler.github import GitHub, GitHubError, NameTaken, RunnerBusy
 from autoscaler.limits import Rate
 from autoscaler.runner_api import callback_token
+from autoscaler.store import StaleFence, StoreAway
 from providers.base import Clock, LaunchSpec, OutcomeUnknown, Provider, ProviderError
 from scheduling import messages as m
 from scheduling.lifecycle import JobState, RunnerState
@@ -188,6 +189,10 @@ class Effects:
             return await act(runner)
         except GitHubError as error:
             return m.EffectFailed(self._now(), runner.id, error.trouble, _words(error), error.retry_after_ms)
+        except StoreAway as error:  # the registration is made, its config lost: made anew with the next try
+            return m.EffectFailed(self._now(), runner.id, m.Trouble.TRANSIENT, _words(error))
+        except StaleFence:
+            return None  # what is still to be done is the new leader's to know
 
     async def _create_jit(self, runner: Runner) -> m.Event | None:
         """A registration whose answer was lost is deleted before another is made; one that is online is kept."""

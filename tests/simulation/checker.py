@@ -86,7 +86,7 @@ class Checker(Watcher):
         if not commit.lease.startswith(self.fence):
             self.fail("I8", f"a commit under {commit.lease} was applied after {self.fence} was granted")
         planned, settled = self._journal(commit.journal)
-        launches = False
+        launched_at: set[str] = set()
         touched = False
         for key, name, raw in commit.puts:
             if SECRET in raw:
@@ -97,7 +97,7 @@ class Checker(Watcher):
                 case "tombstone":
                     (self.tombstones.add if raw else self.tombstones.discard)(name)
                 case "runner":
-                    launches |= self._runner(name, raw)
+                    launched_at |= self._runner(name, raw)
                 case "fund":
                     touched = True
                     self.funds[name] = codec.decode_record("fund", raw)
@@ -105,8 +105,8 @@ class Checker(Watcher):
             self.settled[fund, period] += amount
         if touched:
             self._ledger(planned)
-        if launches:
-            self._launches()
+        if launched_at:
+            self._launches(launched_at)
 
     def _journal(self, lines: Sequence[bytes]) -> tuple[set[tuple[str, str]], list[tuple[str, str, int]]]:
         """What this tick's launches held of which fund, and what it settled."""
@@ -140,12 +140,12 @@ class Checker(Watcher):
             self.tell(f"job {name} is {job.state}, pool {job.pool or '-'} {job.blocked}, runner {job.runner_name}")
         self.jobs[name] = job
 
-    def _runner(self, name: str, raw: bytes) -> bool:
-        """Whether it is new."""
+    def _runner(self, name: str, raw: bytes) -> set[str]:
+        """The provider of a new launch."""
         old = self.runners.get(name)
         if not raw:
             self.runners.pop(name, None)
-            return False
+            return set()
         runner: Runner = codec.decode_record("runner", raw)
         self.runners[name] = runner
         if old is not None and old.state is RunnerState.GONE and runner.state is not RunnerState.GONE:
@@ -158,7 +158,7 @@ class Checker(Watcher):
                     f"registration {runner.registration_id or '-'}, job {runner.running or '-'} "
                     f"{runner.reason or ''} {runner.detail}"
                 )
-        return old is None
+        return {runner.offer.provider} if old is None and not runner.adopted else set()
 
     def _entered(self, runner: Runner) -> None:
         if runner.state is RunnerState.UNKNOWN:
@@ -187,21 +187,26 @@ class Checker(Watcher):
             if used > limit:
                 self.fail("I5", f"a launch took fund {fund} to {used} of {limit}")
 
-    def _launches(self) -> None:
+    def _launches(self, launched_at: set[str]) -> None:
         """I9: launches for demand D <= D + ready floor + runners that ended without a job.
 
         GitHub may give a runner another pool's job: what its own pool then has too much will end without one, and
-        so will what was launched for a job whose start nobody reported.
+        so will what was launched for a job whose start nobody reported, or while another provider's machines were
+        not adopted yet. The provider's own must be: that is its gate.
         """
         demand = len(self.world.truth.jobs)
-        existing = {machine.spec.runner_id for cloud in self.world.clouds.values() for machine in cloud.machines()}
+        existing = {
+            machine.spec.runner_id: name
+            for name, cloud in self.world.clouds.items()
+            for machine in cloud.machines()
+        }
         ended = 0
         for name in self.launched:
             runner = self.runners.get(name)
             if f"{self.fleet}-{name}" in self.used:
                 continue
             if runner is None:
-                ended += name not in existing
+                ended += existing.get(name) not in launched_at
             elif runner.state in ENDED or runner.state is RunnerState.BUSY:
                 ended += 1
         surplus = Counter(runner.pool for runner in self.runners.values() if runner.state in SUPPLY)
