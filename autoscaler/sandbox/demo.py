@@ -26,7 +26,8 @@ from autoscaler.policy_file import load
 from autoscaler.sandbox import summary
 from autoscaler.sandbox.demo_world import FLEET, OWNERS, demo_runs, endless_runs, policy_text
 from autoscaler.sandbox.github_records import Job
-from autoscaler.sandbox.outcome import fund_lines, measure
+from autoscaler.sandbox.money import fund_lines
+from autoscaler.sandbox.outcome import measure
 from autoscaler.sandbox.summary import Outcome
 from autoscaler.sandbox.surroundings import Surroundings
 from autoscaler.serve import Replica

@@ -97,18 +97,33 @@ class Outcome:
 
 
 def document(outcome: Outcome) -> dict[str, Any]:
-    """The JSON of `demo --exit --json` and `backtest --json`."""
+    """The JSON of `demo --exit --json`."""
     fates = Counter(job.fate for job in outcome.jobs)
     ran = Counter(job.provider for job in outcome.jobs if job.fate == "completed" and job.provider)
-    costs, runners = outcome.costs, outcome.runners
+    return figures(
+        fates, ran, waits(outcome.jobs), outcome.runners, outcome.costs, outcome.wall_ms, outcome.simulated_ms
+    )
+
+
+def figures(
+    fates: Mapping[str, int],
+    ran: Mapping[str, int],
+    queue_seconds: Mapping[str, float | None],
+    runners: RunnerCounts,
+    costs: Costs,
+    wall_ms: DurationMs,
+    simulated_ms: DurationMs,
+) -> dict[str, Any]:
+    """The document that `demo` and `backtest` share. `fates` by the names below; `ran`: completed by provider."""
+    fates = Counter(fates)
     return {
         "jobs": {
-            "total": len(outcome.jobs),
+            "total": fates.total(),
             **{fate: fates[fate] for fate in ("completed", "cancelled", "lost", "unroutable", "waiting")},
             "by_provider": dict(sorted(ran.items())),
         },
         "runners": {name: getattr(runners, name) for name in RunnerCounts.__slots__},
-        "queue_seconds": waits(outcome.jobs),
+        "queue_seconds": dict(queue_seconds),
         "cost_usd": {
             **{
                 name: usd(getattr(costs, name))
@@ -119,8 +134,8 @@ def document(outcome: Outcome) -> dict[str, Any]:
             },
             "by_fund": {name: usd(cost) for name, cost in sorted(costs.by_fund.items()) if cost},
         },
-        "wall_seconds": round(outcome.wall_ms / 1000, 3),
-        "simulated_seconds": round(outcome.simulated_ms / 1000, 3),
+        "wall_seconds": round(wall_ms / 1000, 3),
+        "simulated_seconds": round(simulated_ms / 1000, 3),
     }
 
 
@@ -137,7 +152,11 @@ def healthy(found: Mapping[str, Any]) -> bool:
 
 def waits(jobs: Sequence[JobOutcome]) -> dict[str, float | None]:
     """Seconds from queued to in progress of the jobs that started, by nearest rank; None without any."""
-    found = sorted(job.started_ms - job.queued_ms for job in jobs if job.started_ms)
+    return quantiles(sorted(job.started_ms - job.queued_ms for job in jobs if job.started_ms))
+
+
+def quantiles(found: Sequence[DurationMs]) -> dict[str, float | None]:
+    """Seconds by nearest rank of sorted milliseconds; None without any."""
     return {
         name: round(max(0, found[ceil(share * len(found)) - 1]) / 1000, 3) if found else None
         for name, share in QUANTILES.items()
