@@ -172,11 +172,6 @@ class HttpApi:
         return str(target)
 
 
-def routes(source: Source, metrics_: Metrics, tokens: tuple[ApiToken, ...] | None) -> list[web.RouteDef]:
-    """`tokens` as in `Settings.api_tokens`. Prefer `add_to`, which also ends open streams at a shutdown."""
-    return HttpApi(source, metrics_, tokens).routes()
-
-
 def add_to(app: web.Application, source: Source, metrics_: Metrics, tokens: tuple[ApiToken, ...] | None) -> None:
     """Serve all this in the application, and end open streams when it shuts down."""
     api = HttpApi(source, metrics_, tokens)

@@ -33,10 +33,15 @@ function render(found) {
 function states(found) {
   return [
     found.leading ? chip("leading", "good") : chip("not leading", "warn", "another replica decides; this one reads the store"),
-    ...found.github.map((budget) => chip(`GitHub ${budget.resource} ${budget.remaining}/${budget.limit}`,
+    ...tightest(found.github).map((budget) => chip(`GitHub ${budget.resource} ${budget.remaining}/${budget.limit}`,
       budget.remaining * 10 < budget.limit ? "warn" : "", `App ${budget.app} at ${budget.owner}`)),
     chip(`policy ${found.policy.hash.slice(0, 8)}`),
   ];
+}
+
+/** The budgets that are nearest to their end; there is one for each App, owner and resource. */
+function tightest(budgets) {
+  return [...budgets].sort((a, b) => a.remaining / a.limit - b.remaining / b.limit).slice(0, 2);
 }
 
 function banners(found) {
