@@ -12,12 +12,13 @@ from pathlib import Path
 
 from aiohttp import web
 
-from autoscaler import http_api, runner_api, webhook
+from autoscaler import http_api, policy_change, runner_api, webhook
 from autoscaler.clock import Clock
 from autoscaler.daemon import Daemon
 from autoscaler.effects import Fleet, Parts
 from autoscaler.embedded import EmbeddedError
 from autoscaler.github import AppCredentials, GitHub
+from autoscaler.head_guard import KEEPALIVE_SECONDS, guarded
 from autoscaler.metrics import Metrics
 from autoscaler.policy_file import Loaded, PolicyError, load, provider_config
 from autoscaler.runner_api import RunnerApi
@@ -29,6 +30,7 @@ from autoscaler.webhook import Receiver
 from providers import registry
 from providers.base import MissingSdk, Provider
 from scheduling.matching import matcher
+from scheduling.policy import Policy
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Replica:
         self.runner_api = RunnerApi(self.store, key, clock)
         self.port = settings.port
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
         self._leading: asyncio.Task[None] | None = None
 
     def _build(self, loaded: Loaded) -> Mapping[str, Provider]:
@@ -109,11 +112,19 @@ class Replica:
         """Open the store, listen, begin to lead. OSError: the port is taken; `EmbeddedError`: the data folder."""
         await self.store.open()
         await self.github.open()
-        self._runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=5.0, auto_decompress=False)
+        self._runner = web.AppRunner(
+            self.application(),
+            access_log=None,
+            shutdown_timeout=5.0,
+            auto_decompress=False,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+        )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.settings.host, self.settings.port, backlog=1024)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        assert self._runner.server
+        factory = guarded(self._runner.server)
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(factory, self.settings.host, self.settings.port, backlog=1024)
+        self.port = self._listener.sockets[0].getsockname()[1]
         if self.role != "ingest":
             self._leading = asyncio.create_task(self.daemon.run())
 
@@ -123,6 +134,8 @@ class Replica:
         await self.daemon.stop()
         if self._leading:
             await asyncio.gather(self._leading, return_exceptions=True)
+        if self._listener:
+            self._listener.close()
         if self._runner:
             await self._runner.cleanup()
         await self.github.close()
@@ -134,6 +147,7 @@ class Replica:
         """Take the policy file anew; a bad one changes nothing but what pages and metrics say."""
         try:
             loaded = load(path, self.clock.now_ms())
+            self._tell_changes(loaded.policy)
             self.daemon.activate(Parts(loaded.policy, self._build(loaded)))
         except (PolicyError, MissingSdk) as error:
             self.source.policy_error = str(error)
@@ -143,6 +157,12 @@ class Replica:
         self.source.policy_error = ""
         self.metrics.reloaded(True)
         log.info("policy %s is active", loaded.policy.hash)
+
+    def _tell_changes(self, new: Policy) -> None:
+        if self.daemon.world is not None:
+            now_ms = self.clock.now_ms()
+            for line in policy_change.changes(self.daemon.world, self.daemon.policy, new, now_ms):
+                log.info("policy: %s", line)
 
 
 async def serve(
