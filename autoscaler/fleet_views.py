@@ -63,7 +63,7 @@ def _provider(view: View, provider: ProviderPolicy, states: Counter[str]) -> Doc
         "live": world.live_count(f"provider:{name}"),
         "limit": provider.max_runners,
         "by_state": dict(sorted(states.items())),
-        "offers": len(world.offers.get(name, ())) if view.leading else None,
+        "offers": len(world.offers[name]) if name in world.offers else None,
         "closed": closed,
         "available": provider.available.text if provider.available else "",
         "cooldowns": sum(_of_provider(scope, name) for scope in world.cooldowns),

@@ -34,7 +34,7 @@ JOB_STATES = ("waiting", "queued", "blocked", "unroutable", "in_progress", "comp
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one answer is made from. `refusals` as in `Plan`; offers and refusals are known to the leader only.
+    """What one answer is made from. `refusals` as in `Plan`; a replica that does not lead may know no offers.
 
     `policy_error`: why the policy file as it is now does not rule; empty when it does.
     """

@@ -146,7 +146,7 @@ def _stuck(view: View, pool: Pool, rows: list[Document], limits: list[Document])
     full = next((limit for limit in limits if limit["full"]), None)
     if full:
         return f"Waits for a free place: {full['scope']} runs its limit of {full['limit']} runners."
-    if not view.leading:
+    if not view.leading and not view.world.offers:
         return "Waits; only the leading replica knows offers and refusals, and this one does not lead. Ask again."
     if not rows:
         return f"No provider sells what {pool.runner_type} names: check its `offers` and the providers' `regions`."

@@ -139,6 +139,9 @@ def test_a_replica_that_does_not_lead_says_so(fleet: Fleet) -> None:
     fleet.create = no_capacity("")
     fleet.job(1)
     fleet.run(30 * SECOND)
+    assert "cooling: no capacity" in sentence(fleet, "1", leading=False)
+    fleet.world.offers.clear()
+    fleet.world.cache.clear()
     assert "only the leading replica knows" in sentence(fleet, "1", leading=False)
 
 
