@@ -95,6 +95,9 @@ def _serve_commands(commands: Commands) -> None:
     serve.add_argument("--policy", metavar="FILE", help="the policy file (default: AUTOSCALER_POLICY)")
     serve.add_argument("--role", choices=("all", "ingest", "scheduler"), default="all", help=text.ROLE)
     serve.add_argument("--observe", action="store_true", help="decide everything, launch nothing")
+    serve.add_argument(
+        "--poll", metavar="OWNER/REPO", action="append", default=[], type=_repository, help=text.POLL
+    )
     demo = _add(commands, "demo", _demo)
     demo.add_argument("--jobs", type=_count, default=200, metavar="N", help="jobs with --exit (default: 200)")
     demo.add_argument(
@@ -182,7 +185,7 @@ def _check_commands(commands: Commands) -> None:
 def _serve(args: argparse.Namespace) -> int:
     from autoscaler import commands
 
-    return commands.serve(args.policy, args.role, args.observe)
+    return commands.serve(args.policy, args.role, args.observe, tuple(args.poll))
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -272,6 +275,12 @@ def _count(value: str) -> int:
 def _limit(value: str) -> str:
     if not (value.isdecimal() and 1 <= int(value) <= 1000):
         raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1 to 1000")
+    return value
+
+
+def _repository(value: str) -> str:
+    if value.count("/") != 1 or not all(value.split("/")):
+        raise argparse.ArgumentTypeError(f"{value!r} is not OWNER/REPO")
     return value
 
 

@@ -43,6 +43,10 @@ ROLE = """\
 ingest takes webhooks only, scheduler takes none, all does both (default);
 of several replicas that schedule, one leads at a time"""
 
+POLL = """\
+ask this repository for queued jobs each half minute instead of waiting for webhooks: for a daemon without a
+public address; may be given several times"""
+
 SPEED = "times as fast as it was recorded; 0: as fast as the receiver answers (default: 1)"
 
 TARGET = "provider:NAME, type:NAME or all"

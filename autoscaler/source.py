@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from copy import deepcopy
 
 from autoscaler.daemon import Daemon
-from autoscaler.store import StoreAway
+from autoscaler.store import Loaded, StoreAway
 from autoscaler.views import View
 from providers.base import ProviderError
 from scheduling import messages as m
@@ -39,18 +41,21 @@ class Source:
             return self._kept[1]
 
     async def _load(self) -> View:
-        """The stored records, planned once on the side so that refusals can be told."""
-        loaded = await self.daemon.store.load()
+        """The stored records; refusals are those of a plan on a second copy, since planning changes a world."""
+        loaded, now_ms = await self.daemon.store.load(), self.daemon.clock.now_ms()
+        listed: list[m.Event] = []
+        for name, provider in self.daemon.parts.providers.items():
+            with suppress(ProviderError):
+                listed.append(m.OffersListed(now_ms, name, tuple(await provider.offers())))
+        shown, planned = self._restored(loaded, listed), self._restored(deepcopy(loaded), listed)
+        return self._view(shown, plan(planned, self.daemon.policy, now_ms).refusals, leading=False)
+
+    def _restored(self, loaded: Loaded, listed: list[m.Event]) -> World:
         world = World(self.daemon.fleet.name)
         world.restore(loaded.records)
-        now_ms = self.daemon.clock.now_ms()
-        for name, provider in self.daemon.parts.providers.items():
-            try:
-                offers = tuple(await provider.offers())
-            except ProviderError:
-                continue
-            evolve(world, m.OffersListed(now_ms, name, offers), now_ms)
-        return self._view(world, plan(world, self.daemon.policy, now_ms).refusals, leading=False)
+        for event in listed:
+            evolve(world, event, self.daemon.clock.now_ms())
+        return world
 
     def _view(self, world: World, refusals: dict[str, tuple[Verdict, ...]], leading: bool) -> View:
         return View(

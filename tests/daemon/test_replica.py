@@ -135,6 +135,8 @@ async def test_k25_two_replicas_and_the_leader_drains_in_a_burst(place: Place) -
     url = f"unix://{_socket(place)}"
     second = await place.replica(AUTOSCALER_LISTEN="127.0.0.1:0", AUTOSCALER_REDIS_URL=url)
     assert second.daemon.world is None
+    view = await second.source.view()
+    assert (view.leading, view.world.runners, set(view.world.offers)) == (False, {}, {"east", "west"})
     place.push(20, seconds=120)
     await until(lambda: len(live(first.daemon.world)) == 20)
     await first.daemon.stop()
