@@ -44,8 +44,8 @@ ingest takes webhooks only, scheduler takes none, all does both (default);
 of several replicas that schedule, one leads at a time"""
 
 POLL = """\
-ask this repository for queued jobs each half minute instead of waiting for webhooks: for a daemon without a
-public address; may be given several times"""
+ask this repository for jobs each half minute instead of waiting for webhooks:
+for a daemon without a public address; may be given several times"""
 
 SPEED = "times as fast as it was recorded; 0: as fast as the receiver answers (default: 1)"
 
