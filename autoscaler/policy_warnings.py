@@ -33,7 +33,6 @@ _NO_RUNNERS = "nothing runs there, and its `settings` are not checked"
 
 NOT_ACTIVE = (
     Later(_KIND, "azure", _NO_RUNNERS),
-    Later(_KIND, "ssh", _NO_RUNNERS),
     Later(("providers", "*", "max_runners"), "from_cluster", "the number of runners there is not limited"),
     Later(("images", "*", "trial"), ANY, "every machine gets the image itself"),
     Later(("defaults", "bootstrap"), "userdata", "machines call back for their runner's configuration"),

@@ -22,6 +22,7 @@ def _program(name: str) -> Callable[[], bool]:
 CAPABILITIES: dict[str, tuple[Callable[[], bool], str]] = {
     "root": (lambda: os.geteuid() == 0, "needs root"),
     "redis-server": (_program("redis-server"), "no redis-server here (Debian: apt-get install redis-server)"),
+    "bwrap": (_program("bwrap"), "no bwrap here (Debian: apt-get install bubblewrap)"),
     "sshd": (_program("sshd"), "no sshd here (Debian: apt-get install openssh-server)"),
     "chromium": (_program("chromium"), "no chromium here (Debian: apt-get install chromium)"),
 }

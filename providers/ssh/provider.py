@@ -1,0 +1,205 @@
+"""The adapter of kind `ssh`: five verbs on the slots of donated hosts.
+
+A lease on the host, named by the runner, makes a launch idempotent. A reference is `HOST/RUNNER ID`. Hosts come
+and go: one that is away offers nothing, and what it was last known to run counts as running until its own timer
+has ended it, so that the other hosts' machines can still be proven gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+from providers.base import (
+    Clock,
+    FundBalance,
+    Instance,
+    LaunchSpec,
+    MissingSdk,
+    NoCapacity,
+    OutcomeUnknown,
+    Provider,
+    ProviderConfig,
+    ProviderError,
+    Refused,
+)
+from providers.retry import ask
+from providers.ssh.client import Away, Client, Ended, Full
+from providers.ssh.request import launch_request, offer, request
+from providers.ssh.settings import HostSettings, SshSettings
+from scheduling.model import DurationMs, Offer, UnixMs
+
+log = logging.getLogger(__name__)
+
+AWAY_MS: DurationMs = 600_000
+"""So long a host that this process has never heard holds up the list; after that it is taken to run nothing."""
+LAG_MS: DurationMs = 120_000
+
+
+@dataclass
+class Known:
+    """One host as far as this process knows it."""
+
+    settings: HostSettings
+    client: Client
+    listed: bool = False
+    away_since_ms: UnixMs = 0
+    machines: dict[str, tuple[Instance, UnixMs]] = field(
+        default_factory=dict
+    )  # by ref; surely over after that time
+
+
+class Ssh:
+    """The hosts of one donor."""
+
+    def __init__(self, config: ProviderConfig, clock: Clock) -> None:
+        self._config = config
+        self._settings: SshSettings = config.settings
+        self._clock = clock
+        self._hosts = {
+            host.name: Known(host, Client(config.name, host, config.settings)) for host in config.settings.hosts
+        }
+
+    async def offers(self) -> Sequence[Offer]:
+        """One offer a host that answers and has what the policy says; slots out of use are not counted."""
+        found = await asyncio.gather(*map(self._offer, self._hosts.values()), return_exceptions=True)
+        failed = [each for each in found if isinstance(each, BaseException)]
+        for error in failed:
+            if not isinstance(error, ProviderError):
+                raise error
+            log.warning("%s", error)
+        if failed and len(failed) == len(found):
+            raise failed[0]
+        return [each for each in found if isinstance(each, Offer) and each.count]
+
+    async def launch(self, spec: LaunchSpec) -> Instance:
+        """A replay after the machine's end is `OutcomeUnknown`. A host that is away has no capacity."""
+        host = self._hosts.get(spec.offer.zone)
+        if host is None:
+            raise Refused(f"{self._config.name}: settings.hosts names no {spec.offer.zone} any more")
+        body = launch_request(spec, self._settings, host.settings)
+        ref = f"{host.settings.name}/{spec.runner_id}"
+        over_ms = self._clock.now_ms() + spec.lifetime_ms + LAG_MS
+        try:
+            answer = await host.client.call(body, launching=True)
+        except (Away, Full) as error:
+            raise NoCapacity(str(error)) from error
+        except Ended as error:
+            raise OutcomeUnknown(str(error)) from error
+        except (OutcomeUnknown, asyncio.CancelledError):
+            perhaps = _instance(host.settings, {**body, "launched_ms": self._clock.now_ms()})
+            host.machines[ref] = (perhaps, over_ms)
+            raise
+        made = _instance(host.settings, answer["lease"])
+        host.machines[ref] = (made, over_ms)
+        return made
+
+    async def terminate(self, ref: str) -> None:
+        """Ends the machine and cleans its slot; a slot that will not be clean is out of use for half an hour."""
+        name, _, runner_id = ref.partition("/")
+        host = self._hosts.get(name)
+        if host is None:
+            raise Refused(
+                f"{self._config.name}: settings.hosts names no {name} any more, whose machine {ref} may run"
+            )
+        body = {**request("terminate", self._config.fleet, self._settings, host.settings), "runner_id": runner_id}
+        answer = await ask(self._clock, lambda: host.client.call(body))
+        if answer["cooled"]:
+            log.warning("%s: a slot of %s is out of use: %s", self._config.name, name, answer["cooled"])
+        host.machines.pop(ref, None)
+
+    async def instances(self) -> Sequence[Instance]:
+        """Every host's machines; an ended one whose slot is not clean yet is an entry without `ref`."""
+        found = await asyncio.gather(*map(self._list, self._hosts.values()), return_exceptions=True)
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return [instance for each in found if not isinstance(each, BaseException) for instance in each]
+
+    async def balance(self) -> FundBalance | None:
+        """Donated hosts have no bills."""
+        return None
+
+    async def close(self) -> None:
+        await asyncio.gather(*(host.client.close() for host in self._hosts.values()))
+
+    async def _offer(self, host: Known) -> Offer:
+        body = request("probe", self._config.fleet, self._settings, host.settings)
+        has = await ask(self._clock, lambda: host.client.call(body))
+        if lacks := _lacks(host.settings, has):
+            raise Refused(f"{self._config.name}: host {host.settings.name} {lacks}")
+        for slot, why in has["cooled"].items():
+            log.warning("%s: slot %s of %s is out of use: %s", self._config.name, slot, host.settings.name, why)
+        return offer(self._config.name, host.settings, host.settings.slots - len(has["cooled"]))
+
+    async def _list(self, host: Known) -> list[Instance]:
+        body, now_ms = request("list", self._config.fleet, self._settings, host.settings), self._clock.now_ms()
+        try:
+            leases = (await ask(self._clock, lambda: host.client.call(body)))["leases"]
+        except ProviderError as error:
+            host.away_since_ms = host.away_since_ms or now_ms
+            if not host.listed and now_ms < host.away_since_ms + AWAY_MS:
+                raise
+            log.warning("%s; what it was last known to run counts as running", error)
+            return [instance for instance, over_ms in host.machines.values() if now_ms < over_ms]
+        host.listed, host.away_since_ms = True, 0
+        found = [(_instance(host.settings, lease), lease) for lease in leases]
+        host.machines = {
+            instance.ref: (instance, now_ms + lease["lifetime_s"] * 1000 + LAG_MS)
+            for instance, lease in found
+            if instance.ref
+        }
+        return [instance for instance, _ in found]
+
+
+def _instance(host: HostSettings, lease: Mapping[str, Any]) -> Instance:
+    ref = f"{host.name}/{lease['runner_id']}"
+    ended = bool(lease.get("started")) and not lease.get("running", True)
+    return Instance(
+        runner_id=lease["runner_id"],
+        ref="" if ended else ref,
+        region=host.name,
+        zone=host.name,
+        instance_type=lease["instance_type"],
+        launched_ms=lease["launched_ms"],
+        tags=lease["tags"],
+        orphans=(ref,) if ended else (),
+    )
+
+
+def _lacks(host: HostSettings, has: Mapping[str, Any]) -> str:
+    """What the probed hardware has less of than the policy sells; empty when all is there."""
+    if has["arch"] != host.arch:
+        return f"is {has['arch']}, and the policy says {host.arch}"
+    if has["missing"]:
+        return f"has no {', '.join(has['missing'])}"
+    for what, sold in (("cpus", host.cpus), ("memory_mib", host.memory_gib * 1024), ("disk_gib", host.disk_gib)):
+        least = sold * host.slots * (95 if what == "memory_mib" else 100) // 100  # firmware and kernel keep some
+        if has[what] < least:
+            return f"has {what} {has[what]}, and its {host.slots} slots sell {sold * host.slots}"
+    return ""
+
+
+class SshKind:
+    name = "ssh"
+    settings = SshSettings
+    extra = "ssh"
+    takes_image = False
+
+    def build(self, config: ProviderConfig, clock: Clock) -> Provider:
+        if find_spec("asyncssh") is None:
+            raise MissingSdk(
+                f"provider {config.name} is of kind ssh, which needs asyncssh: "
+                'pip install "runner-autoscaler[ssh]"'
+            )
+        return Ssh(config, clock)
+
+    def catalogue(self, config: ProviderConfig) -> Sequence[Offer]:
+        return [offer(config.name, host) for host in config.settings.hosts]
+
+
+KIND = SshKind()
