@@ -1,8 +1,8 @@
 """Simulated time: a heap of future facts, and the real `evolve`, `plan` and `pending` at each tick.
 
-A tick takes in every fact up to its time, as the daemon reads a batch, then plans. Two ticks are at least `TICK_MS`
-apart, so that a burst costs one plan. Facts that no job waits for, and deadlines of records, do not make a tick of
-their own before the next full `LATER_MS`.
+A tick takes in every fact up to its time, as the daemon reads a batch, then plans. Two ticks are at least
+`TICK_MS` apart, so that a burst costs one plan. Facts that no job waits for, and deadlines of records, do not make
+a tick of their own before the next full `LATER_MS`.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ class Driver:
         self.world = World(FLEET)
         self.tally = Tally(recording.first_ms, recording.last_ms, len(recording))
         self.hub = Hub()
-        self.machines = Machines(
-            self.world, model, self.hub, self.at, self.tell, self._job_began, self._job_ended
-        )
+        self.machines = Machines(self.world, model, self.hub, self.at, self.tell, self._job_began, self._job_ended)
         self.machines.use(policy)
         self.assumed_facts = 0
         self._heap: list[tuple[UnixMs, int, Callable[[UnixMs, Any], None], Any]] = []
@@ -70,11 +68,11 @@ class Driver:
         self._cancelled: dict[int, Machine] = {}  # running rows that the recording cancels
         self._facts: dict[tuple[str, int], int] = {}
         self._asked: set[m.FetchRun] = set()
-        self._folded = [
+        self.folded = [
             frozenset(label.casefold() for label in labels) for labels in recording.tables.get("labels", ())
         ]
         self._ours = [matcher(policy).is_ours(labels) for labels in recording.tables.get("labels", ())]
-        self._routable = [bool(matcher(policy).types(tuple(sorted(labels)))) for labels in self._folded]
+        self._routable = [bool(matcher(policy).types(tuple(sorted(labels)))) for labels in self.folded]
         self._live_bucket = -1
         self._offer_numbers: dict[str, int] = {}
         self._fund_numbers = {"": 0}
@@ -127,7 +125,7 @@ class Driver:
             if self._at_rest():
                 break
             due_ms = self._next_ms(now_ms, planned.next_wake_ms, commands.next_ms)
-            ticks += 1; self._ticks = ticks
+            ticks += 1
             if not ticks % 500:
                 told(self._row / len(recording))
         self._close(now_ms)
@@ -213,7 +211,7 @@ class Driver:
         if recording.cancelled[row]:
             self.at(recording.cancelled[row], self._cancel, row)
         self._report(now_ms, row, JobState.QUEUED)
-        registration = self.hub.queue(row, repository, self._folded[labels])
+        registration = self.hub.queue(row, repository, self.folded[labels])
         if registration is not None:
             self.machines.start(now_ms, row, self.machines.alive[registration.runner_id])
 
@@ -282,14 +280,19 @@ class Driver:
     # ---- what is kept --------------------------------------------------------------------------------------
 
     def _settled(self, event: m.RunnerSettled) -> None:
-        runner, machine, tally = self.world.runners[event.runner_id], self.machines.forget(event.runner_id), self.tally
-        fund = runner.fund
-        tally.paid(event.at_ms, runner.offer.provider, event.cost, tuple((p[0], p[2]) for p in event.parts))
+        runner, machine, tally = (
+            self.world.runners[event.runner_id],
+            self.machines.forget(event.runner_id),
+            self.tally,
+        )
+        fund, cost = runner.fund, sum(amount for _, _, amount in event.parts)
+        parts = tuple((name, amount) for name, _, amount in event.parts)
+        tally.paid(event.at_ms, runner.offer.provider, cost, parts)
         if machine is None:
             return
         row, key = machine.row, f"{runner.offer.provider}/{runner.offer.instance_type}/{runner.offer.purchase}"
         if row < 0:
-            tally.unused[key, fund] += event.cost
+            tally.unused[key, fund] += cost
             return
         start_ms, end_ms = ledger.lifetime(runner)
         number = self._offer_numbers.get(key)
@@ -302,7 +305,7 @@ class Driver:
             self._fund_numbers[fund] = len(tally.funds)
             tally.funds.append(fund)
         tally.fund[row] = self._fund_numbers[fund]
-        tally.price[row], tally.cost[row] = runner.price, event.cost
+        tally.price[row], tally.cost[row] = runner.price, cost
         tally.life[row] = end_ms - start_ms
         tally.before[row] = max(0, machine.started_ms - start_ms)
         tally.ran[row] = machine.ended_ms - machine.started_ms

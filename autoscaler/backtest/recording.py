@@ -1,7 +1,8 @@
 """A recording as columns: one row a job that was queued in it, by the time at which it was queued.
 
-Neither the order of the file nor repeated deliveries matter. Columns instead of objects: a month of a large project
-is 1.6 million jobs. What a job did after it was queued is kept as its duration, to be replayed on another runner.
+Neither the order of the file nor repeated deliveries matter. Columns instead of objects: a month of a large
+project is 1.6 million jobs. What a job did after it was queued is kept as its duration, to be replayed on another
+runner.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import msgspec
 
@@ -33,7 +36,7 @@ class Table:
     """Values that repeat, by number. 0 is the empty one."""
 
     def __init__(self, empty: object) -> None:
-        self.values = [empty]
+        self.values: list[Any] = [empty]
         self._numbers = {empty: 0}
 
     def number(self, value: object) -> int:
@@ -48,8 +51,8 @@ class Table:
 class Recording:
     """Columns of equal length. Times are Unix ms, 0: did not happen; durations are ms, `UNKNOWN`: not recorded.
 
-    `announced`: when its queued delivery came; `queued`: since when it waited, as the core counts. `cancelled`: when
-    it was cancelled while it was queued. `waited`: from queued to in progress, as recorded.
+    `announced`: when its queued delivery came; `queued`: since when it waited, as the core counts. `cancelled`:
+    when it was cancelled while it was queued.
     """
 
     job_id: array[int] = field(default_factory=lambda: array("q"))
@@ -68,7 +71,7 @@ class Recording:
     completed: array[int] = field(default_factory=lambda: array("q"))
     duration: array[int] = field(default_factory=lambda: array("i"))
     cancelled: array[int] = field(default_factory=lambda: array("q"))
-    tables: dict[str, list[object]] = field(default_factory=dict)
+    tables: dict[str, list[Any]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     deliveries: int = 0
     began_before: int = 0  # jobs whose queued delivery is not in the recording
@@ -121,13 +124,13 @@ class Reader:
         self._facts: dict[bytes, int] = {b"": NO_FACTS}
         self._rows: dict[tuple[int, int], int] = {}
         # hash of the delivery that reported each state, to know a repeated one
-        self._deliveries = {state: array("q") for state in JobState if state is not JobState.WAITING}
+        self._deliveries: dict[JobState, array[int]] = {state: array("q") for state in _TAKE}
 
     def warn(self, number: int, text: str) -> None:
         self.found.warnings.append(event_file.told(self._path, number, text))
 
     def take(self, number: int, delivery: event_file.Delivery) -> None:
-        """Take over one delivery; what is no job of anybody's is passed over in silence, as the receiver does it."""
+        """Take over one delivery; what is no job is passed over in silence, as the receiver does it."""
         found = self.found
         found.deliveries += 1
         if delivery.event != "workflow_job":
@@ -218,7 +221,7 @@ class Reader:
             for row in range(len(found))
         )
         order = [found.announced[row] for row in rows]
-        if any(later < earlier for earlier, later in zip(order, order[1:], strict=False)):
+        if any(later < earlier for earlier, later in pairwise(order)):
             rows.sort(key=lambda row: (found.announced[row], found.job_id[row]))
         if rows != list(range(len(found))):
             for name in COLUMNS:

@@ -33,8 +33,8 @@ SPOT_PERCENT = 35
 class Place:
     """One offer's world.
 
-    `spread`: create and boot vary by so much either way, evenly. `refused`: share of launches that find no capacity.
-    `interrupted`: share of machines that are taken within an hour.
+    `spread`: create and boot vary by so much either way, evenly. `refused`: share of launches that find no
+    capacity. `interrupted`: share of machines that are taken within an hour.
     """
 
     create_ms: DurationMs = 2_000
@@ -111,16 +111,16 @@ class WorldModel:
             )
         for part in (self.file, *self._matching(offer)):
             stated = {f"{name}_ms": getattr(part, name) for name in ("create", "boot")}
-            stated |= {name: getattr(part, name, None) for name in ("spread", "capacity", "refused", "interrupted")}
+            stated |= {
+                name: getattr(part, name, None) for name in ("spread", "capacity", "refused", "interrupted")
+            }
             found = replace(found, **{name: value for name, value in stated.items() if value is not None})
         return found
 
     def priced(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """The offers with the prices that the file states; unknown spot prices as a share of on demand."""
         found = tuple(offers)
-        on_demand = {
-            (o.zone, o.instance_type): o.list_price for o in found if o.purchase is Purchase.ON_DEMAND
-        }
+        on_demand = {(o.zone, o.instance_type): o.list_price for o in found if o.purchase is Purchase.ON_DEMAND}
         return tuple(self._priced(offer, on_demand.get((offer.zone, offer.instance_type))) for offer in found)
 
     def _priced(self, offer: Offer, on_demand: MicroUSD | None) -> Offer:
@@ -154,7 +154,7 @@ class WorldModel:
 def load(path: Path | None, settings: Mapping[str, Any]) -> WorldModel:
     """Defaults, the file's changes, and what the settings of `sim` providers say. Raises WorldFileError."""
     sims = {name: each for name, each in settings.items() if isinstance(each, SimSettings)}
-    file = WorldFile() if path is None else _read(path)
+    file = WorldFile.model_validate({}) if path is None else _read(path)
     pace = Pace()
     if file.register_ is not None:
         pace = replace(pace, register_ms=file.register_)
