@@ -32,7 +32,6 @@ _KIND = ("providers", "*", "kind")
 _NO_RUNNERS = "nothing runs there, and its `settings` are not checked"
 
 NOT_ACTIVE = (
-    Later(_KIND, "azure", _NO_RUNNERS),
     Later(("providers", "*", "max_runners"), "from_cluster", "the number of runners there is not limited"),
     Later(("images", "*", "trial"), ANY, "every machine gets the image itself"),
     Later(("defaults", "bootstrap"), "userdata", "machines call back for their runner's configuration"),
