@@ -83,7 +83,7 @@ class Systemd:
         ]
         arguments = [f"--property={each}" for each in properties]
         program = [*PROGRAM, f"{home}/machine.py", f"/run/credentials/{unit}.service"]
-        return ["systemd-run", "--quiet", "--collect", "--no-block", f"--unit={unit}", *arguments, "--", *program]
+        return ["systemd-run", "--quiet", "--collect", f"--unit={unit}", *arguments, "--", *program]
 
     def stop(self, home: str, name: str) -> None:
         run(["systemctl", "stop", f"autoscaler-{name}.service"])
