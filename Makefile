@@ -13,7 +13,7 @@ UV_LOCK = pip compile --quiet --universal --python-version 3.11 --generate-hashe
 help:  ## say what can be made
 	awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "make %-10s%s\n", $$1, $$2 }' Makefile
 
-demo: .venv/run  ## run the whole path on this machine: ARGS="--jobs 200 --exit --json"
+demo: .venv/demo  ## run the whole path on this machine: ARGS="--jobs 200 --exit --json"
 	.venv/bin/autoscaler demo $(ARGS)
 
 test: .venv/dev  ## pass every test that needs no root: ARGS="-k name"
@@ -31,25 +31,26 @@ docs: .venv/dev  ## write the generated parts of ARCHITECTURE.md again
 lock:  ## pin the dependencies again: ARGS=--upgrade takes newer releases
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	$(PYTHON) -m venv "$$dir" >&2 && "$$dir/bin/python" -m pip --quiet --disable-pip-version-check install uv >&2 && \
-	"$$dir/bin/uv" $(UV_LOCK) $(ARGS) --extra aws --group build pyproject.toml -o requirements.lock >&2 && \
-	"$$dir/bin/uv" $(UV_LOCK) $(ARGS) --extra dev --group build pyproject.toml -c requirements.lock \
-	    -o requirements-dev.lock >&2
+	lock() { "$$dir/bin/uv" $(UV_LOCK) $(ARGS) --group build pyproject.toml "$$@" >&2; } && \
+	lock --extra dev -o requirements-dev.lock && \
+	lock --extra all --extra planner -c requirements-dev.lock -o requirements.lock && \
+	lock -c requirements.lock -o requirements-demo.lock
 
 clean:  ## remove .venv and everything built or cached; data directories stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# What a user gets, and on top of it what a contributor needs. The locks are complete, hence --no-deps.
-.venv/run: requirements.lock pyproject.toml
+# The demo needs no cloud's SDK, so it starts from the shortest lock; the others hold it. Locks are complete, hence --no-deps.
+.venv/demo: requirements-demo.lock pyproject.toml
 	$(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "make: this needs Python 3.11 or newer; name one with PYTHON=..." >&2; exit 1; }
-	echo "make: installing into .venv (under a minute, once)" >&2
+	echo "make: installing into .venv (half a minute, once)" >&2
 	$(PYTHON) -m venv .venv >&2
-	$(PIP) install --no-deps --require-hashes -r requirements.lock >&2
+	$(PIP) install --no-deps --require-hashes -r requirements-demo.lock >&2
 	$(PIP) install --no-deps --no-build-isolation --editable . >&2
 	touch $@
 
-.venv/dev: .venv/run requirements-dev.lock
-	echo "make: installing the linters and test tools into .venv" >&2
+.venv/dev: .venv/demo requirements-dev.lock
+	echo "make: installing the SDKs, linters and test tools into .venv (a minute, once)" >&2
 	$(PIP) install --no-deps --require-hashes -r requirements-dev.lock >&2
 	touch $@

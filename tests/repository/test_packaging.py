@@ -19,14 +19,15 @@ from tests.repository.test_layering import imports
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LOCKS = ("requirements.lock", "requirements-dev.lock")
+LOCKS = ("requirements-demo.lock", "requirements.lock", "requirements-dev.lock")
 OURS = {"autoscaler", "providers", "scheduling", "tests", "benchmarks"}
-SDKS = ("aws", "gcp", "azure", "kubernetes", "ssh")
+RUN_EXTRAS = ("aws", "gcp", "azure", "kubernetes", "ssh", "planner")
 COMES_WITH = {
     "botocore": "boto3",
     "githubkit_schemas": "githubkit",
     "mypy_boto3_ec2": "boto3",
     "pydantic_core": "pydantic",
+    "urllib3": "requests",
 }
 """Packages that one project releases together, always at fitting versions."""
 
@@ -47,16 +48,12 @@ def test_every_line_of_a_lock_is_pinned_and_hashed(lock: str) -> None:
 def test_locks_follow_pyproject() -> None:
     """`make lock` was run after the last change of a dependency."""
     project = PROJECT["project"]
-    runtime = (
-        project["dependencies"] + project["optional-dependencies"]["aws"] + PROJECT["dependency-groups"]["build"]
-    )
-    wanted = {
-        "requirements.lock": runtime,
-        "requirements-dev.lock": runtime + project["optional-dependencies"]["dev"],
-    }
-    for lock, lines in wanted.items():
+    extras = project["optional-dependencies"]
+    demo = project["dependencies"] + PROJECT["dependency-groups"]["build"]
+    run = demo + [line for extra in RUN_EXTRAS for line in extras[extra]]
+    for lock, wanted in zip(LOCKS, (demo, run, run + extras["dev"]), strict=True):
         locked = {canonicalize_name(one.name): one.specifier for one, _ in pins(lock)}
-        for line in map(Requirement, lines):
+        for line in map(Requirement, wanted):
             if line.name == project["name"]:
                 continue
             version = str(locked[canonicalize_name(line.name)]).removeprefix("==")
@@ -69,7 +66,7 @@ def test_every_imported_package_is_declared() -> None:
     """What is imported directly must not hang on another package's dependencies."""
     project = PROJECT["project"]
     extras = project["optional-dependencies"]
-    run = names(project["dependencies"]) | {name for kind in SDKS for name in names(extras[kind])}
+    run = names(project["dependencies"]) | {name for extra in RUN_EXTRAS for name in names(extras[extra])}
     run |= {"pytest"}  # of `providers.conformance`, which only test suites import
     dev = run | names(extras["dev"])
     distributions = packages_distributions()
@@ -83,9 +80,10 @@ def test_every_imported_package_is_declared() -> None:
                 assert found & declared, f"{path.relative_to(ROOT)}:{line}: {module} is not in pyproject.toml"
 
 
-def test_contributors_test_what_users_run() -> None:
-    run, dev = ({str(one) for one, _ in pins(lock)} for lock in LOCKS)
-    assert run <= dev
+def test_each_lock_holds_the_shorter_one() -> None:
+    """Contributors test what users run, and users run what the demo shows."""
+    demo, run, dev = ({str(one) for one, _ in pins(lock)} for lock in LOCKS)
+    assert demo < run < dev
 
 
 @pytest.fixture(scope="module")
