@@ -37,7 +37,10 @@ providers:
   aws: {kind: aws, regions: [us-east-1, us-west-2], max_runners: 800, launch_rate: 2/s,
         price: {times: 1.1, plus: 0.03 USD/h}, settings: {subnets: {us-east-1: {us-east-1a: subnet-0abc}}}}
   gcp: {kind: gcp, regions: [us-central1]}
-  rocm-lab: {kind: ssh, price: 0 USD/h, available: "Mon-Fri 19:00-08:00 Europe/Berlin", settings: {hosts: [a, b]}}
+  rocm-lab: {kind: ssh, price: 0 USD/h, available: "Mon-Fri 19:00-08:00 Europe/Berlin",
+             settings: {key_file: /etc/autoscaler/ssh_key, hosts: [
+               {name: a, host_key: ssh-ed25519 AAAA, cpus: 16, memory_gib: 64,
+                gpu: {vendor: amd, model: gfx942, devices: [[/dev/kfd, /dev/dri/renderD128]]}}]}}
   cluster: {kind: kubernetes, max_runners: from_cluster}
 images:
   al2023: {aws: {us-east-1: ami-0abc}, gcp: projects/x/global/images/y, trial: {image: next, percent: 10}}

@@ -19,9 +19,6 @@ def test_a_plain_policy_has_no_warnings(folder: Folder) -> None:
 def test_each_key_that_is_not_active_yet_is_named(folder: Folder) -> None:
     found = [line for line in folder.warnings(FULL).splitlines() if "not active yet" in line]
     assert [line.partition(": ")[2].partition(" not active yet: ")[0] for line in found] == [
-        "providers.gcp.kind: `gcp` is",
-        "providers.rocm-lab.kind: `ssh` is",
-        "providers.cluster.kind: `kubernetes` is",
         "providers.cluster.max_runners: `from_cluster` is",
         "images.al2023.trial:",
         "runner_types.linux.rocm.gpu.bootstrap: `userdata` is",
@@ -45,8 +42,8 @@ def test_rerun_false_is_no_wish(folder: Folder) -> None:
     assert folder.warnings(changed("runner_types:", "rules: [{prefer: [lab], rerun: false}]\nrunner_types:")) == ""
 
 
-def test_providers_that_are_not_active_are_left_out_of_the_policy(folder: Folder) -> None:
-    assert set(folder.load(FULL).policy.providers) == {"aws"}
+def test_providers_of_all_kinds_are_in_the_policy(folder: Folder) -> None:
+    assert set(folder.load(FULL).policy.providers) == {"aws", "gcp", "rocm-lab", "cluster"}
 
 
 def test_a_type_that_no_repository_may_use(folder: Folder) -> None:
