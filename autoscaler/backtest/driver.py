@@ -11,12 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+import msgspec
+
 from autoscaler.backtest import tally as t
 from autoscaler.backtest.hub import Hub
 from autoscaler.backtest.machines import NEVER, Machine, Machines
 from autoscaler.backtest.recording import NO_FACTS, Recording
 from autoscaler.backtest.tally import Tally
 from autoscaler.backtest.world_model import WorldModel
+from autoscaler.sandbox.machines import AccessSaid, GivenJob, admission
 from scheduling import ledger
 from scheduling import messages as m
 from scheduling.evolve import evolve
@@ -34,6 +37,8 @@ TICK_MS: DurationMs = 1_000
 LATER_MS: DurationMs = 5_000
 AFTER_MS: DurationMs = 12 * 3_600_000
 """After the last recorded event; what still waits then is counted as waiting."""
+REFUSAL_MS: DurationMs = 3_000
+"""From a job's start to the end that admission makes of it."""
 ASSUMED = RunFacts(event="push", fork=False)
 """Of a run that the recording tells nothing about."""
 
@@ -67,6 +72,7 @@ class Driver:
         self._open = 0  # jobs that some runner type could serve and that have not ended
         self._cancelled: dict[int, Machine] = {}  # running rows that the recording cancels
         self._facts: dict[tuple[str, int], int] = {}
+        self._admitted: dict[tuple[str, int, int], bool] = {}
         self._asked: set[m.FetchRun] = set()
         self.folded = [
             frozenset(label.casefold() for label in labels) for labels in recording.tables.get("labels", ())
@@ -242,11 +248,26 @@ class Driver:
         online_ms = registration.online_ms if registration else now_ms
         marks = (planned_ms, machine.created_ms, machine.booted_ms, online_ms)
         self.tally.began(row, now_ms, recording.queued[row], marks)
-        if recording.cancelled[row]:
+        if self._refused(row, machine):
+            self.at(now_ms + REFUSAL_MS, self._over, (machine, "refused"))
+        elif recording.cancelled[row]:
             self._cancelled[row] = machine
         else:
             conclusion = recording.tables["conclusion"][recording.conclusion[row]] or "success"
             self.at(now_ms + recording.duration[row], self._over, (machine, conclusion))
+
+    def _refused(self, row: int, machine: Machine) -> bool:
+        """Admission at job start: GitHub gives a runner any job with its labels, the machine knows its access."""
+        recording = self.recording
+        access = self.world.runners[machine.runner_id].terms.access
+        key = (access, recording.repository[row], recording.facts[row])
+        found = self._admitted.get(key)
+        if found is None:
+            facts = recording.tables["facts"][recording.facts[row]] or ASSUMED
+            repository = recording.tables["repository"][recording.repository[row]]
+            job = GivenJob(0, 0, repository, "", facts.event, facts.fork, 0)
+            found = self._admitted[key] = not admission(msgspec.json.decode(access, type=AccessSaid), job)
+        return not found
 
     def _over(self, now_ms: UnixMs, what: tuple[Machine, str]) -> None:
         machine, conclusion = what
@@ -260,6 +281,10 @@ class Driver:
         self.tally.fate[row] = t.CANCELLED if conclusion == "cancelled" else t.COMPLETED
         if conclusion == "interrupted":
             self.tally.interrupted += 1
+            conclusion = "failure"
+        elif conclusion == "refused":
+            self.tally.fate[row] = t.LOST
+            self.tally.admission += 1
             conclusion = "failure"
         self._report(now_ms, row, JobState.COMPLETED, f"{FLEET}-{machine.runner_id}", conclusion)
 

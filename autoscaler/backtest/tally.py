@@ -47,9 +47,8 @@ class Tally:
     by_provider: Counter[tuple[int, str]] = field(default_factory=Counter)  # (bucket, name) -> cost
     by_fund: Counter[tuple[int, str]] = field(default_factory=Counter)
     live: list[dict[str, int]] = field(default_factory=list)  # by bucket: runner type -> live runners
-    refused: Counter[str] = field(default_factory=Counter)  # in words -> ms that some pool stood still for it
     interrupted: int = 0
-    killed: int = 0  # at max_lifetime
+    admission: int = 0  # jobs that were refused when they started
 
     def __post_init__(self) -> None:
         rows = self.rows

@@ -59,6 +59,7 @@ def rows(document: dict[str, Any]) -> Iterable[tuple[str, Any, str]]:
         ("failed_launches", "launches that failed"),
         ("reaped_unused", "machines that ran nothing"),
         ("interrupted", "jobs whose machine was taken"),
+        ("refused_at_start", "jobs refused when they started"),
     ):
         yield words, runners[key], "count"
 

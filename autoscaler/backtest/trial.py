@@ -130,7 +130,7 @@ def _document(driver: Driver, found: Tally) -> dict[str, Any]:
     document["queue_stage_seconds"] = {
         name: round(sum(column) / len(waits) / 1000, 3) if waits else 0.0 for name, column in found.stages.items()
     }
-    document["runners"]["interrupted"] = found.interrupted
+    document["runners"] |= {"interrupted": found.interrupted, "refused_at_start": found.admission}
     return document
 
 
