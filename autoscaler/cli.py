@@ -81,7 +81,7 @@ class _Version(str):
         return f"autoscaler {version('runner-autoscaler')}"
 
 
-def _add(commands: Commands, name: str, run: Run, *, json: bool = True) -> argparse.ArgumentParser:
+def _add(commands: Commands, name: str, run: Run, *, json: bool = True) -> _Parser:
     summary, _, more = text.COMMANDS[name].partition("\n")
     command = commands.add_parser(name.rpartition(" ")[2], help=summary, description=f"{summary}\n{more}".strip())
     command.set_defaults(run=run)
@@ -154,7 +154,13 @@ def _client_commands(commands: Commands) -> None:
             "--after", default="", metavar="MARK", help="the page after the one that named this mark"
         )
     _add(commands, "providers", _list("providers"))
-    _add(commands, "funds", _list("funds"))
+    funds = _add(commands, "funds", _list("funds")).add_subparsers(metavar="COMMAND", title="commands")
+    spent = _add(funds, "funds set", _fund_spent)
+    spent.add_argument("name", metavar="NAME", help="a fund of the policy")
+    spent.add_argument("--spent", required=True, metavar="AMOUNT", help="such as '412000 USD'")
+    statement = _add(funds, "funds statement", _fund_statement)
+    statement.add_argument("name", metavar="NAME", help="a fund")
+    statement.add_argument("--month", required=True, metavar="YYYY-MM", help="a month, UTC")
     _add(commands, "why", _why).add_argument("job_id", metavar="JOB_ID", help="GitHub's job id, or ID.ATTEMPT")
 
 
@@ -233,6 +239,18 @@ def _list(name: str, *query: str) -> Run:
         return client.show_list(name, {key: getattr(args, key) for key in query}, as_json=args.json)
 
     return run
+
+
+def _fund_spent(args: argparse.Namespace) -> int:
+    from autoscaler import client
+
+    return client.fund_spent(args.name, args.spent, as_json=args.json)
+
+
+def _fund_statement(args: argparse.Namespace) -> int:
+    from autoscaler import client
+
+    return client.fund_statement(args.name, args.month, as_json=args.json)
 
 
 def _why(args: argparse.Namespace) -> int:

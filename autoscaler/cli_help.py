@@ -105,6 +105,20 @@ list runners, newest first{_ASKS}""",
 list providers: their runners, caps, and why one is closed now{_ASKS}""",
     "funds": f"""\
 list funds: what is left, held and spent, and why one is closed now{_ASKS}""",
+    "funds set": f"""\
+say how much of a fund was spent by now, all in all
+
+As the vendor's own billing has it, our own machines included. A fund that the daemon has no record of is closed
+until its spend is known.
+
+  autoscaler funds set gcp-gift --spent '31500 USD'
+{_ASKS}
+Needs a token with scope write in AUTOSCALER_API_TOKEN_FILE.""",
+    "funds statement": f"""\
+print what a fund paid for in a month, by repository: for its sponsor
+
+  autoscaler funds statement gcp-gift --month 2026-11
+{_ASKS}""",
     "why": f"""\
 say why a job waits, or why it ran where it did at that price
 

@@ -112,6 +112,26 @@ def why(job_id: str, *, as_json: bool) -> int:
     return 0
 
 
+def fund_spent(name: str, amount: str, *, as_json: bool) -> int:
+    """`funds set NAME --spent AMOUNT`: POST /api/v1/funds/NAME/spent."""
+    found = _client().post(f"funds/{quote(name, safe='')}/spent", {"spent": amount})
+    if as_json:
+        return print_json(found)
+    print(f"{found['fund']}: ${found['spent_usd']} spent by now (stated by {found['by']})")
+    return 0
+
+
+def fund_statement(name: str, month: str, *, as_json: bool) -> int:
+    """`funds statement NAME --month M`: GET /api/v1/funds/NAME/statement."""
+    found = _client().get(f"funds/{quote(name, safe='')}/statement", {"month": month})
+    if as_json:
+        return print_json(found)
+    from autoscaler import tables, terminal
+
+    terminal.show(tables.statement(found))
+    return 0
+
+
 def switch(name: str, target: str, *, as_json: bool) -> int:
     """`pause`, `resume`, `drain`, `undrain`: POST /api/v1/NAME."""
     found = _client().post(name, {"target": target} if target else {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from autoscaler.fleet_views import fund_closed
+from autoscaler.fund_views import fund_closed
 from autoscaler.values import UNROUTABLE
 from autoscaler.views import View, job_state, unfinished
 from scheduling import ledger

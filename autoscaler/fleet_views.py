@@ -10,14 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from autoscaler import values
+from autoscaler import fund_views
 from autoscaler.values import UNROUTABLE, offer_words, time, usd
 from autoscaler.views import Document, View, check, job_state, limit_of, unfinished
-from scheduling import ledger
 from scheduling.lifecycle import LIVE, RunnerState
-from scheduling.model import Cooldown, FundAccount, Job, Runner
-from scheduling.placement import expires_unused
-from scheduling.policy import Fund, ProviderPolicy
+from scheduling.model import Cooldown, Job, Runner
+from scheduling.policy import ProviderPolicy
 from scheduling.upkeep import floor_of
 from scheduling.windows import is_open
 from scheduling.world import PAUSED, World
@@ -76,67 +74,6 @@ def _of_provider(scope: str, name: str) -> bool:
 
 
 # ---- money -------------------------------------------------------------------------------------------------
-
-
-def funds(view: View) -> Document:
-    """Credit that ends first comes first, cash last; funds that only old records know come at the end."""
-    rows = sorted(view.policy.funds.values(), key=lambda fund: (fund.cash, fund.until_ms or 1 << 62, fund.name))
-    known = [fund_document(view, fund) for fund in rows]
-    strays = [_stray(account) for name, account in view.world.funds.items() if name not in view.policy.funds]
-    return {"funds": known + strays}
-
-
-def fund_document(view: View, fund: Fund) -> Document:
-    account = view.world.funds.get(fund.name) or FundAccount(fund.name)
-    period = ledger.period(fund, view.now_ms)
-    left = fund.limit - ledger.used(account, period) if account.known else 0
-    today = account.settled_by_day.get(ledger.day(view.now_ms), 0)
-    return {
-        "name": fund.name,
-        "kind": "cash" if fund.cash else "credit",
-        "period": period,
-        "limit_usd": usd(fund.limit),
-        "spent_before_usd": usd(account.spent_before.get(period, 0)),
-        "settled_usd": usd(account.settled.get(period, 0)),
-        "held_usd": usd(account.held.get(period, 0)),
-        "left_usd": usd(max(0, left)),
-        "overrun_usd": usd(account.overrun),
-        "daily_usd": values.usd_or_none(fund.daily),
-        "today_usd": usd(today),
-        "from": time(fund.from_ms),
-        "until": time(fund.until_ms),
-        "known": account.known,
-        "closed": fund_closed(fund, account, view.now_ms),
-        "expires_unused": expires_unused(view.world, fund, view.now_ms),
-        "pays": None if fund.pays is None else sorted(fund.pays),
-        "repositories": list(fund.repositories),
-    }
-
-
-def fund_closed(fund: Fund, account: FundAccount, now_ms: int) -> str:
-    """Why the fund pays for no launch now; empty when it may."""
-    if fund.from_ms is not None and now_ms < fund.from_ms:
-        return "it has not begun"
-    if fund.until_ms is not None and now_ms >= fund.until_ms:
-        return "it has ended"
-    if not account.known:
-        return f"what was spent of it is not known: `autoscaler funds set {fund.name} --spent AMOUNT`"
-    if ledger.available(fund, account, now_ms) <= 0:
-        return "nothing is left of it" + (
-            " today" if ledger.used(account, ledger.period(fund, now_ms)) < fund.limit else ""
-        )
-    return ""
-
-
-def _stray(account: FundAccount) -> Document:
-    return {
-        "name": account.name,
-        "kind": "removed",
-        "settled_usd": usd(sum(account.settled.values())),
-        "held_usd": usd(sum(account.held.values())),
-        "overrun_usd": usd(account.overrun),
-        "closed": "it is not in the policy any more",
-    }
 
 
 # ---- cooldowns and placements ------------------------------------------------------------------------------
@@ -225,7 +162,7 @@ def summary(view: View) -> Document:
             "cost_usd": usd(sum(totals.cost_by_provider.values())),
         },
         **providers(view),
-        **funds(view),
+        **fund_views.funds(view),
         "pools": _pools(view),
         "floors": _floors(view),
         "blocked": _blocked(world),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from importlib.resources import files
@@ -14,18 +15,21 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from autoscaler import fleet_views, metrics, views, why
+from autoscaler import fleet_views, fund_views, metrics, units, views, why
 from autoscaler.api_auth import ApiAuth
 from autoscaler.http_body import BodyReader, Refused
 from autoscaler.metrics import Metrics
 from autoscaler.settings import ApiToken
 from autoscaler.store import StoreAway
 from autoscaler.stream import Stream
+from autoscaler.values import usd
 from autoscaler.views import BadQuery, NoSuchThing, View
+from scheduling.model import MicroUSD
 from scheduling.world import PAUSED
 
 BODY_MAX = 4096
 BODY_SECONDS = 10.0
+MONTH = re.compile(r"2[0-9]{3}-(0[1-9]|1[0-2])")
 PAGE = {"": "index.html"} | {
     name: name
     for name in ("dashboard.css", "dashboard.js", "sections.js", "why.js", "dom.js", "api.js", "icon.svg")
@@ -55,6 +59,9 @@ class Source(Protocol):
     async def switch(self, target: str, on: bool, by: str) -> None:
         """Store an operator's switch; it takes effect with the leader's next round."""
 
+    async def state_spent(self, fund: str, amount: MicroUSD, by: str) -> None:
+        """Store what was spent of a fund by now, all in all."""
+
     async def ready(self) -> bool:
         """Whether the store answers."""
 
@@ -81,12 +88,14 @@ class HttpApi:
             "jobs": views.jobs,
             "runners": views.runners,
             "providers": _plain(fleet_views.providers),
-            "funds": _plain(fleet_views.funds),
+            "funds": _plain(fund_views.funds),
             "cooldowns": _plain(fleet_views.cooldowns),
             "placements": fleet_views.placements,
         }
         found = [_get(f"/api/v1/{name}", self._list(answer)) for name, answer in lists.items()]
         found += [_get("/api/v1/jobs/{id}", self._job), _get("/api/v1/stream", self._listen)]
+        found.append(_get("/api/v1/funds/{name}/statement", self._statement))
+        found.append(web.post("/api/v1/funds/{name}/spent", _answered(self._state_spent)))
         for name in ("pause", "resume", "drain", "undrain"):
             found.append(web.post(f"/api/v1/{name}", _answered(self._switch(name))))
         found += [_get("/healthz", self._healthy), _get("/readyz", self._ready), _get("/metrics", self._scrape)]
@@ -136,6 +145,30 @@ class HttpApi:
             return web.Response(body=body, content_type=kind, charset="utf-8", headers=PAGE_HEADERS)
 
         return handle
+
+    # ---- funds ---------------------------------------------------------------------------------------------
+
+    async def _statement(self, request: web.Request) -> web.StreamResponse:
+        self._auth.reader(request)
+        views.check(request.query, "month")
+        month = request.query.get("month", "")
+        if not MONTH.fullmatch(month):
+            raise BadQuery(f"month: expected YYYY-MM, got {month[:20]!r}")
+        return _json(fund_views.statement(await self._source.view(), request.match_info["name"], month))
+
+    async def _state_spent(self, request: web.Request) -> web.StreamResponse:
+        by, name = self._auth.writer(request), request.match_info["name"]
+        try:
+            amount = units.money(json.loads(await self._bodies.read(request))["spent"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise Refused(400, f'expected the JSON body {{"spent": "412000 USD"}}: {error}') from None
+        if name not in (await self._source.view()).policy.funds:
+            raise NoSuchThing(f"no fund {name[:100]!r} in the policy; `autoscaler funds` lists them")
+        await self._source.state_spent(name, amount, by)
+        audit.warning(
+            "fund %s: %s spent, by %s", name, usd(amount), by, extra={"token": by, "peer": request.remote}
+        )
+        return _json({"fund": name, "spent_usd": usd(amount), "by": by}, status=202)
 
     # ---- switches ------------------------------------------------------------------------------------------
 

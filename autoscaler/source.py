@@ -10,9 +10,10 @@ from autoscaler.daemon import Daemon
 from autoscaler.store import Loaded, StoreAway
 from autoscaler.views import View
 from providers.base import ProviderError
+from scheduling import ledger
 from scheduling import messages as m
 from scheduling.evolve import evolve
-from scheduling.model import Verdict
+from scheduling.model import MicroUSD, Verdict
 from scheduling.plan import plan
 from scheduling.world import World
 
@@ -71,6 +72,12 @@ class Source:
     async def switch(self, target: str, on: bool, by: str) -> None:
         """Set or clear an operator's switch for the whole fleet. Raises `StoreAway`."""
         await self.daemon.store.append([m.SwitchSet(self.daemon.clock.now_ms(), target, on, by)])
+
+    async def state_spent(self, fund: str, amount: MicroUSD, by: str) -> None:
+        """All that was spent of a fund by now, in its present period. KeyError for a fund not in the policy."""
+        now_ms = self.daemon.clock.now_ms()
+        period = ledger.period(self.daemon.policy.funds[fund], now_ms)
+        await self.daemon.store.append([m.FundSpentStated(now_ms, fund, period, amount, now_ms, by)])
 
     async def ready(self) -> bool:
         """Whether the store answers."""

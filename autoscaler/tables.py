@@ -179,6 +179,19 @@ def funds(found: Document) -> Rendered:
             closed,
         )
     yield grid
+    for row in found["funds"]:
+        for warning in row.get("warnings", ()):
+            yield Text(warning, style="yellow")
+
+
+def statement(found: Document) -> Rendered:
+    grid = table(f"{found['fund']}, {found['month']}", "repository", ">jobs", ">machine hours", ">cost")
+    for row in found["repositories"]:
+        name = plain(row["repository"]) if row["repository"] else Text("machines without a job", style="dim")
+        grid.add_row(name, f"{row['jobs']:,}", f"{row['machine_hours']:,.1f}", dollars(row["amount_usd"]))
+    grid.add_section()
+    grid.add_row("in all", f"{found['jobs']:,}", f"{found['machine_hours']:,.1f}", dollars(found["amount_usd"]))
+    yield grid
 
 
 TABLES: dict[str, Callable[[Document], Rendered]] = {

@@ -10,7 +10,7 @@ from scheduling.policy import Fund
 
 RATE_DAYS = 7
 """Days of bookings that make the present rate, today included."""
-SOON_DAYS = 30
+SOON_DAYS = 60
 STRANDED_SHARE = 0.2
 
 

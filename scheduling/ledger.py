@@ -181,10 +181,10 @@ def overruns(policy_funds: Mapping[str, Fund], funds: Funds, runner: Runner) -> 
 
 
 def state_spent(funds: Funds, event: FundSpentStated) -> Changed:
-    """The fund's spend is known from now on: it opens."""
+    """The fund's whole spend is known from now on: it opens. What we settled ourselves is not counted twice."""
     account = funds.setdefault(event.fund, FundAccount(event.fund))
     account.known = True
-    account.spent_before[event.period] = event.amount
+    account.spent_before[event.period] = max(0, event.amount - account.settled.get(event.period, 0))
     account.spent_as_of_ms = event.as_of_ms
     return {("fund", event.fund)}
 

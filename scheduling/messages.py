@@ -286,7 +286,7 @@ class SwitchSet:
 
 @dataclass(frozen=True, slots=True)
 class FundSpentStated:
-    """What was spent of a fund outside our own settlements, for the period of `as_of_ms`."""
+    """All that was spent of a fund in a period, our own settlements included, true at `as_of_ms`."""
 
     at_ms: UnixMs
     fund: str

@@ -15,7 +15,8 @@ from autoscaler.metrics import Metrics
 from autoscaler.settings import ApiToken
 from autoscaler.store import StoreAway
 from autoscaler.views import View
-from scheduling.messages import SwitchSet
+from scheduling import ledger
+from scheduling.messages import FundSpentStated, SwitchSet
 from tests.api.worlds import Fleet
 
 
@@ -29,6 +30,10 @@ class FleetSource:
         if self.away:
             raise StoreAway("redis://127.0.0.1:6379 does not answer")
         return self.fleet.view(**self.options)
+
+    async def state_spent(self, fund: str, amount: int, by: str) -> None:
+        period = ledger.period(self.fleet.policy.funds[fund], self.fleet.now_ms)
+        self.fleet.tell(FundSpentStated(self.fleet.now_ms, fund, period, amount, self.fleet.now_ms, by))
 
     async def switch(self, target: str, on: bool, by: str) -> None:
         if self.away:
