@@ -18,6 +18,8 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,20 @@ class Redactor:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Delivery:
+    delivery: str
+    body: bytes
+    at_ms: UnixMs
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    repository: str
+    run_id: int
+    facts: RunFacts
+
+
 class Recorder:
     """Writes in a thread of its own. `lost` counts deliveries that came faster than the disk, or with it full."""
 
@@ -132,22 +148,21 @@ class Recorder:
         self.redactor = Redactor(_key(directory), policy)
         self.lost = 0
         self._facts: OrderedDict[tuple[str, int], RunFacts] = OrderedDict()
-        self._waiting: queue.Queue[tuple[str, bytes, UnixMs] | None] = queue.Queue(WAITING_MAX)
+        self._waiting: queue.Queue[_Delivery | _Learned | None] = queue.Queue(WAITING_MAX)
         self._thread = threading.Thread(target=self._write_all, name="recorder", daemon=True)
         self._thread.start()
 
     def take(self, delivery: str, body: bytes, now_ms: UnixMs) -> None:
         """One verified `workflow_job` delivery. Never waits, never raises."""
         try:
-            self._waiting.put_nowait((delivery, body, now_ms))
+            self._waiting.put_nowait(_Delivery(delivery, body, now_ms))
         except queue.Full:
             self.lost += 1
 
     def learned(self, repository: str, run_id: int, facts: RunFacts) -> None:
         """What GitHub said of a run: lines written from now on carry it."""
-        self._facts[repository, run_id] = facts
-        if len(self._facts) > RUNS_KEPT:
-            self._facts.popitem(last=False)
+        with suppress(queue.Full):
+            self._waiting.put_nowait(_Learned(repository, run_id, facts))
 
     def close(self) -> None:
         """Everything that was taken is on disk."""
@@ -160,13 +175,18 @@ class Recorder:
         file: gzip.GzipFile | None = None
         ends_ms = lines = 0
         while (item := self._waiting.get()) is not None:
-            delivery, body, now_ms = item
+            if isinstance(item, _Learned):
+                self._facts[item.repository, item.run_id] = item.facts
+                if len(self._facts) > RUNS_KEPT:
+                    self._facts.popitem(last=False)
+                continue
+            now_ms = item.at_ms
             try:
                 if file is None or now_ms >= ends_ms:
                     if file is not None:
                         file.close()
                     file, ends_ms = self._open(now_ms), now_ms - now_ms % ROTATE_MS + ROTATE_MS
-                file.write(self._line(delivery, body, now_ms))
+                file.write(self._line(item))
                 lines += 1
                 if lines % FLUSH_LINES == 0 or self._waiting.empty():
                     file.flush()
@@ -184,12 +204,12 @@ class Recorder:
         stamp = (rfc3339(now_ms) or "").replace(":", "").replace(".", "-")
         return gzip.GzipFile(self.directory / f"events-{stamp}.jsonl.gz", "ab", compresslevel=6)
 
-    def _line(self, delivery: str, body: bytes, now_ms: UnixMs) -> bytes:
-        payload = msgspec.json.decode(body)
+    def _line(self, item: _Delivery) -> bytes:
+        payload = msgspec.json.decode(item.body)
         line = {
-            "at": rfc3339(now_ms),
+            "at": rfc3339(item.at_ms),
             "event": "workflow_job",
-            "delivery": delivery,
+            "delivery": item.delivery,
             "payload": self.redactor.payload(payload),
         }
         if facts := self._facts.get(_run_of(payload)):
