@@ -15,6 +15,7 @@ from typing import Protocol
 from aiohttp import web
 
 from autoscaler.clock import Clock
+from autoscaler.github_target import parse_target
 from autoscaler.http_body import BodyReader, Refused
 from autoscaler.secrets_file import SecretsFile
 from autoscaler.store import InboxFull, StoreAway
@@ -93,6 +94,10 @@ class Receiver:
             raise Refused(400, f"not a workflow_job delivery: {error}") from None
         if isinstance(job, str):
             return f"action {job}"
+        try:
+            parse_target(f"repo:{job.repository}")
+        except ValueError:
+            raise Refused(400, "not a workflow_job delivery: repository.full_name is not OWNER/NAME") from None
         if not self._is_ours(job.labels, job.repository):
             return "no runner type is for these labels, and they are on the list of labels to ignore"
         await self._store(job)
