@@ -1,0 +1,340 @@
+"""A storm of kills on three replicas and their Redis, while jobs run: nothing lost, doubled or leaked.
+
+    python -m benchmarks.storm [--jobs 5000] [--kills 200] [--speed 10] [--lease 1] [--seed 1] [--keep DIR]
+
+Real: three replica processes, one Valkey process (append-only file, fsync each second), HTTP between all of them.
+Simulated, in this process: GitHub, two cloud accounts, machines. Each leader is killed (SIGKILL) within 3 s of its
+takeover: by this process at a random moment, or by itself at a random boundary of an effect or commit; one in
+twelve is stopped past its lease (SIGSTOP) and wakes up deposed. The server is killed every 20 s. Where the jobs
+take longer than the kills, leaders then live up to 30 s; the kills end with the last push.
+
+The clock of jobs and machines runs `--speed` times faster than real time; the lease, sockets and kills do not.
+Time to repair: from the kill of a leader or of the server to the first commit under a newer fence, in real time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from autoscaler import codec
+from autoscaler.sandbox.github_records import JobRequest
+from autoscaler.sandbox.surroundings import Surroundings
+from autoscaler.store_keys import Keys
+from benchmarks.replica import BOUNDARIES, shared_clock
+from benchmarks.storm_parts import Door, ReplicaProcess, Server, read_or_none
+from benchmarks.storm_report import Report, Storm
+from scheduling import ledger
+from scheduling.model import FundAccount
+
+FLEET = "storm"
+LABELS = ("self-hosted", "linux")
+POLICY = """\
+version: 1
+funds:
+  grant: {{credit: 20 USD, until: 2030-01-01, pays: [east], spent: {{amount: 0 USD, as_of: {today}}}}}
+  cash: {{cash: 400 USD/month, pays: [west], spent: {{amount: 0 USD, as_of: {today}}}}}
+providers:
+  east: {{kind: sim, endpoint: "{clouds}/east", settings: {east}}}
+  west: {{kind: sim, endpoint: "{clouds}/west", settings: {west}}}
+defaults: {{access: {{repositories: ["octo/*"], forks: allow}}}}
+runner_types:
+  linux: {{labels: [self-hosted, linux], hardware: {{os: linux, arch: x64, cpus: 2}}}}
+"""
+EAST = "{boot_seconds: 10, instance_types: {t: {cpus: 2, memory_gib: 4, on_demand: 0.1 USD/h}}}"
+WEST = "{boot_seconds: 10, instance_types: {t: {cpus: 2, memory_gib: 4, on_demand: 0.2 USD/h}}}"
+LOOK_S = 0.02
+TAKEOVER_S = 3.0
+ABATED_S = 30.0
+WAITING_MAX = 150
+BOUNDARY_SHARE = 0.6
+PAUSE_SHARE = 1 / 12
+FUNDS_S = 2.0
+
+
+class Run:
+    """One storm in a directory of its own."""
+
+    def __init__(self, storm: Storm, directory: Path) -> None:
+        self.storm, self.directory = storm, directory
+        self.dice = random.Random(storm.seed)
+        epoch_ms = int(time.time() * 1000)
+        self.clock = shared_clock(epoch_ms, storm.speed)
+        self.around = Surroundings(self.clock, directory, seed=storm.seed, fleet=FLEET)
+        self.server = Server(directory / "redis")
+        options = ("--epoch-ms", str(epoch_ms), "--speed", str(storm.speed), "--lease", str(storm.lease_s))
+        self.env: dict[str, str] = {}
+        self.replicas = [ReplicaProcess(self.env, options, directory / f"replica-{n}.log") for n in range(3)]
+        self.door = Door(self.replicas)
+        self.keys = Keys(FLEET)
+        self.report = Report()
+        self.boundaries: Counter[str] = Counter()
+        self.hurt: list[tuple[float, int]] = []  # kills that no newer fence has committed after yet: when, fence
+        self.repairs: list[float] = []
+        self.leader, self.committed = "", 0  # the lease as it reads, the fence of the last commit
+        self.pushed = False
+        self.calm = False
+
+    # ---- the whole -----------------------------------------------------------------------------------------
+
+    async def run(self, say: Callable[[str], object]) -> Report:
+        began = time.monotonic()
+        async with self._running():
+            try:
+                async with asyncio.timeout(self.storm.limit_s):
+                    await self._storm(say)
+                    await self._until_rest(say)
+            except TimeoutError:
+                say(f"given up after {self.storm.limit_s:g} s")
+            await self._look_at_funds()
+            self._count(time.monotonic() - began)
+        return self.report
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        await self.around.start(self._policy, ["octo"])
+        await self.server.start()
+        await self.door.start()
+        url = f"http://127.0.0.1:{self.door.port}"
+        self.env.update(self.around.environment(port=self.door.port))
+        self.env |= {"AUTOSCALER_REDIS_URL": self.server.url, "AUTOSCALER_PUBLIC_URL": url}
+        self.around.announce_to(url)
+        self.redis: Any = self.server.client()
+        try:
+            yield
+        finally:
+            await asyncio.gather(*(replica.stop() for replica in self.replicas))
+            await self.redis.aclose()
+            await self.door.close()
+            await self.around.close()
+            await self.server.kill()
+
+    async def _storm(self, say: Callable[[str], object]) -> None:
+        for replica in self.replicas:
+            await replica.start()
+        people = asyncio.create_task(self._push())
+        duties = [
+            asyncio.create_task(duty)
+            for duty in (self._watch(), self._hunt(), self._revive(), self._kill_server(), self._check_funds())
+        ]
+        try:
+            while not (self.pushed and self.report.leader_kills >= self.storm.kills):
+                for task in (people, *duties):
+                    if task.done():
+                        task.result()
+                say(self._words())
+                await asyncio.sleep(1.0)
+        finally:
+            self.calm = True
+            for task in (people, *duties):
+                task.cancel()
+            await asyncio.gather(people, *duties, return_exceptions=True)
+        for replica in self.replicas:
+            replica.signal(signal.SIGCONT)
+            if not replica.alive:
+                await replica.ended()
+                await replica.start()
+
+    async def _until_rest(self, say: Callable[[str], object]) -> None:
+        """From here nothing is hurt any more."""
+        watching = asyncio.create_task(self._watch())
+        try:
+            while not self._at_rest():
+                say(f"calm  {self._words()}")
+                await asyncio.sleep(1.0)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    def _at_rest(self) -> bool:
+        jobs = self.around.github.state.jobs.values()
+        done = all(job.state == "completed" for job in jobs)
+        return done and not self.around.left_behind() and not self.around.github.registrations()
+
+    # ---- what happens --------------------------------------------------------------------------------------
+
+    async def _push(self) -> None:
+        """Runs of 1 to 20 jobs, spread over the time that the kills will take; none while many wait already."""
+        span_s = self.storm.kills * (self.storm.lease_s + 2.0)
+        left = self.storm.jobs
+        while left:
+            count = min(left, self.dice.randint(1, 20))
+            jobs = [
+                JobRequest(f"job {n}", LABELS, duration_ms=self.dice.randint(10_000, 60_000)) for n in range(count)
+            ]
+            self.around.github.add_run(self.dice.choice(("octo/app", "octo/lib")), jobs)
+            left -= count
+            await asyncio.sleep(span_s * count / self.storm.jobs)
+            while self._waiting() > WAITING_MAX:  # noqa: ASYNC110  the replicas are other processes
+                await asyncio.sleep(LOOK_S)
+        self.pushed = True
+
+    def _waiting(self) -> int:
+        return sum(job.state == "queued" for job in self.around.github.state.jobs.values())
+
+    async def _watch(self) -> None:
+        """Follow lease and commits; a kill is repaired once a newer fence has committed."""
+        while True:
+            lease = await read_or_none(self.redis.get(self.keys.lease))
+            self.leader = lease.decode() if isinstance(lease, bytes) else ""
+            n = await read_or_none(self.redis.hget(self.keys.head, "n"))
+            self.committed = int(n) if isinstance(n, bytes) else self.committed
+            now = time.monotonic()
+            self.repairs += [now - at for at, fence in self.hurt if self.committed > fence]
+            self.hurt = [(at, fence) for at, fence in self.hurt if self.committed <= fence]
+            await asyncio.sleep(LOOK_S)
+
+    def _fence(self) -> int:
+        return int(self.leader.split("/")[1]) if self.leader else self.committed
+
+    async def _hunt(self) -> None:
+        """Each leader has at most 3 s; once enough were killed, at most 30 s, until all jobs are pushed."""
+        hunted = 0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            prey = next((r for r in self.replicas if r.holder and self.leader.endswith(f"/{r.holder}")), None)
+            if prey is None or self._fence() <= hunted or not prey.alive:
+                continue
+            hunted, process = self._fence(), prey.process
+            abated = self.report.leader_kills >= self.storm.kills
+            await asyncio.sleep(self.dice.uniform(0, ABATED_S if abated else TAKEOVER_S))
+            if prey.process is not process or not prey.alive:
+                continue  # it was faster than us
+            if self.dice.random() < PAUSE_SHARE:
+                self.report.pauses += 1
+                prey.signal(signal.SIGSTOP)
+                self.hurt.append((time.monotonic(), hunted))
+                asyncio.get_running_loop().call_later(2 * self.storm.lease_s, prey.signal, signal.SIGCONT)
+            else:
+                prey.signal(signal.SIGKILL)
+
+    async def _revive(self) -> None:
+        """What died is counted and started again, sometimes with a boundary at which it will end."""
+        while True:
+            for replica in self.replicas:
+                if replica.alive:
+                    continue
+                if replica.process is not None:
+                    await replica.ended()
+                    self._count_death(replica)
+                doomed = self.dice.random() < BOUNDARY_SHARE
+                await replica.start(*(("--die", self.dice.choice(BOUNDARIES)) if doomed else ()))
+            await asyncio.sleep(LOOK_S)
+
+    def _count_death(self, replica: ReplicaProcess) -> None:
+        """Only leaders are killed, by us or by themselves."""
+        self.report.leader_kills += 1
+        self.boundaries[replica.died_at or "any moment"] += 1
+        fence = self._fence() if self.leader.endswith(f"/{replica.holder}") else self.committed
+        self.hurt.append((time.monotonic(), fence))
+
+    async def _kill_server(self) -> None:
+        while True:
+            await asyncio.sleep(self.storm.server_s)
+            self.hurt.append((time.monotonic(), max(self._fence(), self.committed)))
+            await self.server.kill()
+            await self.server.start()
+
+    # ---- what is checked -----------------------------------------------------------------------------------
+
+    async def _check_funds(self) -> None:
+        while True:
+            await self._look_at_funds()
+            await asyncio.sleep(FUNDS_S)
+
+    async def _look_at_funds(self) -> None:
+        found = await read_or_none(self.redis.hgetall(self.keys.records["fund"]))
+        for raw in found.values() if isinstance(found, dict) else ():
+            account: FundAccount = codec.decode_record("fund", raw)
+            limit = self.around.policy.funds[account.name].limit
+            used = max((ledger.used(account, period) for period in {*account.held, *account.settled}), default=0)
+            over = max(used - limit, account.overrun)
+            self.report.over_a_fund_micro_usd = max(self.report.over_a_fund_micro_usd, over)
+            if account.name == "grant":
+                self.report.most_of_grant_used = max(self.report.most_of_grant_used, round(used / limit, 3))
+
+    def _count(self, wall_s: float) -> None:
+        report, github = self.report, self.around.github
+        report.wall_s = round(wall_s, 1)
+        report.count_jobs(github.jobs())
+        report.leaked_machines = self.around.left_behind()
+        report.leaked_registrations = len(github.leaked_registrations(f"{FLEET}-"))
+        report.server_kills = self.server.kills
+        report.boundaries = dict(sorted(self.boundaries.items()))
+        report.machines = sum(cloud.made for cloud in self.around.clouds.values())
+        report.count_repairs(self.repairs, unrepaired=len(self.hurt))
+
+    def _words(self) -> str:
+        jobs = Counter(job.state for job in self.around.github.state.jobs.values())
+        return (
+            f"{jobs['completed']}/{self.storm.jobs} jobs  {jobs['in_progress']} running  {jobs['queued']} waiting"
+            f"  {len(self.around.existing())} machines  {self.report.leader_kills}/{self.storm.kills} leaders"
+            f" killed  server {self.server.kills}"
+        )
+
+    def _policy(self, clouds: str) -> str:
+        today = datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC).strftime("%Y-%m-%d")
+        return POLICY.format(clouds=clouds, today=today, east=EAST, west=WEST)
+
+
+async def storm(asked: Storm, directory: Path, say: Callable[[str], object] = lambda words: None) -> Report:
+    """Run one storm; logs and data stay in the directory."""
+    return await Run(asked, directory).run(say)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    usual = Storm()
+    for name, default, text in (
+        ("jobs", usual.jobs, "jobs to run"),
+        ("kills", usual.kills, "leaders to kill"),
+        ("speed", usual.speed, "of the clock of jobs and machines"),
+        ("lease", usual.lease_s, "real seconds"),
+        ("seed", usual.seed, "of everything drawn"),
+    ):
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{text} (default {default})")
+    parser.add_argument("--minutes", type=float, default=40.0, help="longest real time (default 40)")
+    parser.add_argument("--keep", type=Path, help="new directory that keeps logs and data")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    args = parser.parse_args()
+    asked = Storm(args.jobs, args.kills, args.speed, args.lease, args.seed, args.minutes * 60)
+    with tempfile.TemporaryDirectory(prefix="storm-") as name:
+        report = asyncio.run(_until_stopped(storm(asked, args.keep or Path(name), _progress)))
+    document = asdict(report)
+    if args.json:
+        print(json.dumps(document, indent=2))
+    else:
+        for key, value in document.items():
+            print(f"{key:24} {value}")
+    return 1 if report.broken else 0
+
+
+async def _until_stopped(work: Coroutine[Any, Any, Report]) -> Report:
+    """SIGTERM and Ctrl-C end the processes of the storm too."""
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await task
+
+
+def _progress(words: str) -> None:
+    with suppress(OSError):
+        print(f"\r{words:<120}" if sys.stderr.isatty() else words, end="" if sys.stderr.isatty() else "\n",
+              file=sys.stderr, flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

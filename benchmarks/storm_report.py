@@ -1,0 +1,66 @@
+"""What a storm is asked for, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autoscaler.sandbox.github_records import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """What is asked for. Real time: `limit_s` until it is given up, `server_s` between kills of the server."""
+
+    jobs: int = 5000
+    kills: int = 200
+    speed: float = 10.0
+    lease_s: float = 1.0
+    seed: int = 1
+    limit_s: float = 2400.0
+    server_s: float = 20.0
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of it. All of the first block must be 0."""
+
+    lost: int = 0
+    doubled: int = 0
+    leaked_machines: int = 0
+    leaked_registrations: int = 0
+    over_a_fund_micro_usd: int = 0
+    unfinished: int = 0
+
+    jobs: int = 0
+    leader_kills: int = 0
+    server_kills: int = 0
+    pauses: int = 0
+    boundaries: dict[str, int] = field(default_factory=dict)
+    machines: int = 0
+    repairs: int = 0
+    repair_p50_s: float = 0.0
+    repair_p99_s: float = 0.0
+    repair_max_s: float = 0.0
+    most_of_grant_used: float = 0.0
+    wall_s: float = 0.0
+
+    def count_jobs(self, jobs: Sequence[Job]) -> None:
+        """GitHub's truth: a job that did not succeed was lost with its machine."""
+        self.jobs = len(jobs)
+        self.unfinished = sum(job.state != "completed" for job in jobs)
+        self.lost = sum(job.state == "completed" and job.conclusion != "success" for job in jobs)
+        self.doubled = sum(job.starts > 1 for job in jobs)
+
+    def count_repairs(self, seconds: Sequence[float], unrepaired: int) -> None:
+        times = sorted(seconds)
+        self.repairs, self.unfinished = len(times), self.unfinished + unrepaired
+        if times:
+            self.repair_p50_s = round(times[len(times) // 2], 2)
+            self.repair_p99_s = round(times[min(len(times) - 1, int(0.99 * len(times)))], 2)
+            self.repair_max_s = round(times[-1], 2)
+
+    @property
+    def broken(self) -> bool:
+        promises = (self.lost, self.doubled, self.leaked_machines, self.leaked_registrations)
+        return any((*promises, self.over_a_fund_micro_usd, self.unfinished))
