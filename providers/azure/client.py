@@ -10,6 +10,7 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,9 @@ from scheduling.model import DurationMs
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 30
 OPERATION_LIMIT_MS: DurationMs = 100_000
-POLL_MS: DurationMs = 2_000
+POLL_MS = (1_000, 1_000, 2_000)
+"""First looks at an operation: no room is said within seconds. Then as often as Azure asks for."""
+LATER_POLL_MS: DurationMs = 5_000
 LONGEST_POLL_MS: DurationMs = 15_000
 NO_TOKEN_UNTIL = 2**40
 
@@ -122,12 +125,12 @@ class Arm:
         deadline_ms = self._clock.now_ms() + OPERATION_LIMIT_MS
         link = answer.headers.get("Azure-AsyncOperation")
         said = {"status": "InProgress"} if link else {"status": "Succeeded"}
-        wait_ms = _wait_ms(answer)
+        waits, later_ms = iter(POLL_MS), _later_ms(answer)
         where = f"{self._name} create {vm}"
         while said["status"] not in ("Succeeded", "Failed", "Canceled"):
             if self._clock.now_ms() >= deadline_ms:
                 raise OutcomeUnknown(f"{where} is not done after {OPERATION_LIMIT_MS // 1000} s")
-            await self._clock.sleep(wait_ms)
+            await self._clock.sleep(next(waits, later_ms))
             try:
                 said = await self._json("GET", link, {})
             except ProviderError as error:
@@ -228,11 +231,12 @@ class _Nobody:
         pass
 
 
-def _wait_ms(answer: Any) -> DurationMs:
+def _later_ms(answer: Any) -> DurationMs:
     value = str(answer.headers.get("Retry-After") or "")
-    return min(int(value) * 1000, LONGEST_POLL_MS) if value.isdigit() else POLL_MS
+    return min(int(value) * 1000, LONGEST_POLL_MS) if value.isdigit() else LATER_POLL_MS
 
 
+@cache
 def _forgotten_key() -> str:
     from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat

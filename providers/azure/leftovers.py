@@ -20,7 +20,7 @@ YOUNG_MS: DurationMs = 5 * 60_000
 KINDS = {  # in this order: an address cannot go before its interface
     "Microsoft.Network/networkInterfaces": "2024-05-01",
     "Microsoft.Network/publicIPAddresses": "2024-05-01",
-    "Microsoft.Compute/disks": "2025-01-02",
+    "Microsoft.Compute/disks": "2024-03-02",
 }
 """Resource type -> version of its API."""
 

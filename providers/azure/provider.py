@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from providers.azure.client import OPERATION_LIMIT_MS, POLL_MS, Arm
+from providers.azure.client import LATER_POLL_MS, OPERATION_LIMIT_MS, Arm
 from providers.azure.errors import STILL_HELD, Absent, NameExists, code_of, of_operation
 from providers.azure.leftovers import leftovers, path_of
 from providers.azure.request import virtual_machine
@@ -143,7 +143,7 @@ class Azure:
                 raise why
             if machine.provisioning_state == "Deleting" or self._clock.now_ms() >= deadline_ms:
                 raise OutcomeUnknown(f"{where}: an earlier call's machine is {machine.provisioning_state}")
-            await self._clock.sleep(POLL_MS)
+            await self._clock.sleep(LATER_POLL_MS)
 
     async def _sweep(self, name: str) -> None:
         """A creation that failed leaves the machine's object behind. If it stays, the inventory lists it."""

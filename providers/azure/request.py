@@ -19,7 +19,7 @@ from scheduling.model import Purchase
 CUSTOM_DATA_BYTES = 65_535
 METADATA_SERVICE = "169.254.169.254/32"
 USER = "azureuser"
-NETWORK_API = "2024-05-01"
+NETWORK_API = "2022-11-01"  # one of the two that virtual machines know
 URN = re.compile(r"([^:/]+):([^:/]+):([^:/]+):([^:/]+)")
 
 

@@ -20,6 +20,7 @@ from scheduling.model import DurationMs
 THREADS = 16
 TIMEOUT_S = 30.0
 PAGE = 200
+LARGE_PAGE = 500
 OPERATION_LIMIT_MS: DurationMs = 90_000
 POLL_MS = (500, 1_000, 1_500, 2_000, 3_000)
 """Between two looks at an operation; the last one goes on."""
@@ -68,6 +69,17 @@ class Compute:
             for scope, found in page.items.items():
                 for resource in getattr(found, key):
                     yield scope.rpartition("/")[2], resource
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def in_zone(self, client: str, zone: str) -> AsyncIterator[Any]:
+        """Every resource of a zone's own list, all pages."""
+        token = ""
+        while True:
+            page = await self.ask(client, "list", zone=zone, max_results=LARGE_PAGE, page_token=token)
+            for resource in page.items:
+                yield resource
             token = page.next_page_token
             if not token:
                 return
@@ -136,8 +148,10 @@ class Compute:
                 if self._credentials is None:
                     self._log_in()
                 kinds: dict[str, Any] = {
+                    "accelerator_types": compute_v1.AcceleratorTypesClient,
                     "disks": compute_v1.DisksClient,
                     "instances": compute_v1.InstancesClient,
+                    "machine_types": compute_v1.MachineTypesClient,
                     "zone_operations": compute_v1.ZoneOperationsClient,
                 }
                 made = kinds[name](

@@ -7,6 +7,7 @@ a disk that outlived one.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -30,7 +31,7 @@ from providers.catalogue import table
 from providers.gcp.client import Compute
 from providers.gcp.errors import Absent, NameExists, of_operation
 from providers.gcp.labels import escape, tags_of
-from providers.gcp.request import instance, joined_type, last_part, machine_name, request_id
+from providers.gcp.request import instance, joined_type, last_part, machine_name, parts_of, request_id
 from providers.gcp.settings import GcpSettings
 from scheduling.model import DurationMs, Offer, Purchase, UnixMs
 
@@ -50,8 +51,11 @@ class Gcp:
         )
 
     async def offers(self) -> Sequence[Offer]:
-        """The bundled table in every zone of the policy's regions; spot prices are unknown."""
-        return list(_offers(self._config))
+        """What of the bundled table each zone of the policy's regions sells; spot prices are unknown."""
+        offers = list(_offers(self._config))
+        zones = sorted({offer.zone for offer in offers})
+        sold = dict(zip(zones, await asyncio.gather(*map(self._sold, zones)), strict=True))
+        return [offer for offer in offers if parts_of(offer.instance_type) <= sold[offer.zone]]
 
     async def launch(self, spec: LaunchSpec) -> Instance:
         """A replay finds the operation of the first call, or its machine; both end in the same reference."""
@@ -111,6 +115,14 @@ class Gcp:
 
     async def close(self) -> None:
         self._compute.close()
+
+    async def _sold(self, zone: str) -> set[str]:
+        """Names of a zone's machine types and accelerators; few have them all. None where no zone is."""
+        try:
+            machines = {kind.name async for kind in self._compute.in_zone("machine_types", zone)}
+            return machines | {kind.name async for kind in self._compute.in_zone("accelerator_types", zone)}
+        except Absent:
+            return set()
 
     async def _existing(self, spec: LaunchSpec) -> Instance:
         """The machine that has the launch's name: the one of an earlier call, by its labels."""

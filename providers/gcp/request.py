@@ -43,6 +43,11 @@ def split_type(instance_type: str) -> tuple[str, str, int]:
     return machine, accelerator, int(count or 0)
 
 
+def parts_of(instance_type: str) -> set[str]:
+    """The names that a zone must sell for it."""
+    return {name for name in split_type(instance_type)[:2] if name}
+
+
 def joined_type(machine: str, accelerator: str, count: int) -> str:
     """The reverse of `split_type`."""
     return f"{machine}+{count}x{accelerator}"

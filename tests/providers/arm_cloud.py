@@ -111,6 +111,7 @@ class ArmCloud(RestStandIn):
         assert len(body["tags"]) <= 50
         assert all(len(value) <= 256 for value in body["tags"].values())
         assert len(name) <= 64
+        assert body["properties"]["networkProfile"]["networkApiVersion"] in ("2020-11-01", "2022-11-01")
         self.put(name, body["tags"], body, "Creating")
         operation = f"op-{next(self._ids)}"
         self.operations[operation] = {"status": "InProgress", "_machine": name, "_code": self.fails}

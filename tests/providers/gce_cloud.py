@@ -1,11 +1,11 @@
 """Compute Engine for tests: the part of its REST API v1 that the adapter uses, over HTTP.
 
 Stands for (cloud.google.com/compute/docs/reference/rest/v1): instances.insert, .get, .delete, .aggregatedList;
-disks.aggregatedList, .delete; zoneOperations.get. As there: ids are decimal strings; an insert answers with an
-operation at once, which is done later and says only then that a zone is sold out; the same requestId is the same
-operation unless that one failed ("ignored if it has already been completed"); a taken name is 409 alreadyExists;
-a list over all zones names zones without results in a warning of their own; label and name rules ("Naming
-resources", "Label requirements").
+disks.aggregatedList, .delete; zoneOperations.get; machineTypes.list, acceleratorTypes.list. As there: ids are
+decimal strings; an insert answers with an operation at once, which is done later and says only then that a zone is
+sold out; the same requestId is the same operation unless that one failed ("ignored if it has already been
+completed"); a taken name is 409 alreadyExists; a list over all zones names zones without results in a warning of
+their own; label and name rules ("Naming resources", "Label requirements").
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+from providers.catalogue import table
+from providers.gcp.request import parts_of
 from tests.providers.rest_stand_in import Answer, Request, RestStandIn
 
 PROJECT = "gift-project"
@@ -44,6 +46,7 @@ class GceCloud(RestStandIn):
         self.fails: list[str] = []
         self.never_done = False
         self.unreachable: list[str] = []
+        self.not_sold: dict[str, set[str]] = {}
         self._ids = itertools.count(7_000_000_000_000_000_000)
 
     def clear(self) -> None:
@@ -58,6 +61,7 @@ class GceCloud(RestStandIn):
             (rf"DELETE {BASE}/zones/([^/]+)/disks/([^/]+)$", self._delete_disk),
             (rf"GET {BASE}/zones/([^/]+)/operations/([^/]+)$", self._operation),
             (rf"GET {BASE}/aggregated/(instances|disks)$", self._list_all),
+            (rf"GET {BASE}/zones/([^/]+)/(machineTypes|acceleratorTypes)$", self._types),
         )
         for line, answer in routes:
             if found := re.match(line, request.line):
@@ -150,6 +154,18 @@ class GceCloud(RestStandIn):
         if self.disks.pop((zone, name), None) is None:
             return error(404, "notFound", f"The resource '{name}' was not found")
         return Answer(200, public(self._new_operation("delete", zone, "")))
+
+    def _types(self, request: Request, zone: str, kind: str) -> Answer:
+        if zone not in ALL_ZONES:
+            return error(404, "notFound", f"The resource 'projects/{PROJECT}/zones/{zone}' was not found")
+        missing = self.not_sold.get(zone, set())
+        names = sorted({part for name in table("gce.csv") for part in parts_of(name)} - missing)
+        names = [name for name in names if name.startswith("nvidia-") == (kind == "acceleratorTypes")]
+        start, size = int(request.query.get("pageToken") or 0), 50  # smaller than asked for, as the API may
+        body: dict[str, Any] = {"items": [{"name": name} for name in names[start : start + size]]}
+        if start + size < len(names):
+            body["nextPageToken"] = str(start + size)
+        return Answer(200, body)
 
     def _list_all(self, request: Request, key: str) -> Answer:
         wanted = re.fullmatch(r"labels\.([a-z-]+)=([a-z0-9_-]+)", request.query["filter"])

@@ -35,10 +35,9 @@ def test_the_role_allows_exactly_what_is_called():
     called = set(re.findall(r'(?:call|ask)\(\s*"(\w+)",\s*"(\w+)"', code))
     wanted = {f"compute.{client}.{VERBS[method]}" for client, method in called}
     wanted |= {f"compute.{client}.list" for client in re.findall(r'aggregated\(\s*"(\w+)"', code)}
-    allowed = {
-        permission.replace("zoneOperations", "zone_operations") for permission in ROLE["includedPermissions"]
-    }
-    assert allowed == wanted | CREATES
+    wanted |= {f"compute.{client}.list" for client in re.findall(r'in_zone\(\s*"(\w+)"', code)}
+    wanted = {re.sub(r"_(\w)", lambda found: found[1].upper(), permission) for permission in wanted}
+    assert set(ROLE["includedPermissions"]) == wanted | CREATES
 
 
 def test_every_setting_is_explained_with_its_default():
