@@ -30,6 +30,10 @@ CALL_LIMIT_S = 120.0
 CONCURRENCY = 64
 """Launches and stops under way at one provider."""
 
+GITHUB_CONCURRENCY = 16
+"""Effects of one kind under way at GitHub. Few, so that the first are done and stored before the last begin: a
+leader that does not live long gets some of them done, instead of beginning all and ending none."""
+
 
 PutJit = Callable[[str, str], Awaitable[None]]
 """Lays a JIT config out for a runner id, encrypted, while this replica leads."""
@@ -73,6 +77,8 @@ class Effects:
         self.providers: Mapping[str, Provider] = {}
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._rates: dict[str, Rate] = {}
+        kinds = (m.CreateJit, m.DeleteRegistration, m.FetchRun)
+        self._github_slots = {kind: asyncio.Semaphore(GITHUB_CONCURRENCY) for kind in kinds}
         self.use(parts)
 
     def use(self, parts: Parts) -> None:
@@ -92,7 +98,8 @@ class Effects:
     async def perform(self, command: m.Command) -> m.Event | None:
         """Do it and say what is known now. None: nothing to report (the record moved on, or not yet)."""
         if isinstance(command, m.FetchRun):
-            return await self._fetch_run(command)
+            async with self._github_slots[m.FetchRun]:
+                return await self._fetch_run(command)
         runner = self.world.runners.get(command.runner_id)
         if runner is None:
             return None
@@ -100,9 +107,11 @@ class Effects:
             case m.CreateMachine():
                 return await (self._create_observed(runner) if self.observe else self._create(runner))
             case m.CreateJit():
-                return await self._on_github(runner, self._create_jit)
+                async with self._github_slots[m.CreateJit]:
+                    return await self._on_github(runner, self._create_jit)
             case m.DeleteRegistration():
-                return await self._on_github(runner, self._delete_registration)
+                async with self._github_slots[m.DeleteRegistration]:
+                    return await self._on_github(runner, self._delete_registration)
             case m.StopMachine():
                 return await self._stop(runner)
 
