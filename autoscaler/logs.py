@@ -98,5 +98,18 @@ def set_up(stream: TextIO | None = None, level: int = INFO) -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(PlainFormatter() if stream.isatty() else JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for name in ("aiohttp", "asyncio", "botocore", "githubkit", "hishel", "httpcore", "httpx", "urllib3"):
+    for name in (
+        "aiohttp",
+        "asyncio",
+        "asyncssh",
+        "azure",
+        "botocore",
+        "google",
+        "kubernetes_asyncio",
+        "githubkit",
+        "hishel",
+        "httpcore",
+        "httpx",
+        "urllib3",
+    ):
         logging.getLogger(name).setLevel(max(level, logging.WARNING))

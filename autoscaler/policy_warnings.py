@@ -45,8 +45,8 @@ NOT_ACTIVE = (
 
 LATER_KINDS = frozenset(str(row.value) for row in NOT_ACTIVE if row.path == _KIND)
 
-NEED_REGIONS: Mapping[str, str] = {"aws": "subnets"}
-"""Kinds that run nothing without `regions` and, for each of them, an entry of this key in `settings`."""
+NEED_REGIONS: Mapping[str, str] = {"aws": "subnets", "azure": "subnets", "gcp": ""}
+"""Kinds that run nothing without `regions` and, where a key is named, an entry of it in `settings` for each."""
 
 FEW = 5
 """Up to so many runner types are named one by one."""
@@ -101,9 +101,11 @@ def _missing(provider: ProviderPolicy) -> Iterator[str]:
     key = NEED_REGIONS.get(provider.kind)
     if key is None:
         return
-    places = provider.settings.get(key, {})
     if not provider.regions:
         yield "`regions` is missing"
+    if not key:
+        return
+    places = provider.settings.get(key, {})
     if not places:
         yield f"`settings.{key}` is missing"
     elif bare := [region for region in provider.regions if not places.get(region)]:
