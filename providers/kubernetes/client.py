@@ -140,7 +140,7 @@ class Api:
             body=body,
             auth_settings=["BearerToken"],
             _preload_content=False,
-            _request_timeout=aiohttp.ClientTimeout(connect=CONNECT_TIMEOUT_S, sock_read=read_timeout_s),
+            _request_timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S, sock_read=read_timeout_s),
         )
         if answer.status < 300:
             return answer

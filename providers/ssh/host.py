@@ -67,6 +67,7 @@ class Systemd:
             f"LoadCredential=machine.json:{home}/machine.json",
             f"RuntimeMaxSec={request['lifetime_s']}",
             "KillMode=control-group",
+            "KillSignal=SIGKILL",  # the job is over, or shall be
             "TimeoutStopSec=10",
             "OOMPolicy=continue",
             f"CPUQuota={100 * request['cpus']}%",

@@ -15,6 +15,7 @@ import copy
 import json
 import re
 import uuid
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -80,6 +81,7 @@ class Cluster:
     version: int = 100
     token: str = TOKEN
     url: str = ""
+    on_start: Callable[[str], Awaitable[None]] | None = None  # runs a container, given its boot data; then it ends
 
     def __post_init__(self) -> None:
         self._events: list[tuple[int, str, Object]] = []
@@ -88,6 +90,7 @@ class Cluster:
         self._snapshots: dict[str, list[Object]] = {}
         self._last_list: list[Object] = []
         self._late: list[tuple[str, Object]] = []
+        self._containers: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Cluster:
         app = web.Application(client_max_size=2**22)
@@ -102,6 +105,9 @@ class Cluster:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        for container in self._containers:
+            container.cancel()
+        await asyncio.gather(*self._containers, return_exceptions=True)
         await self._runner.cleanup()
 
     # ---- what tests do to it -------------------------------------------------------------------------------
@@ -129,6 +135,7 @@ class Cluster:
         found["spec"]["nodeName"] = "host-1"
         found["status"] = {"phase": "Running", "startTime": _now(), "conditions": [_condition("True")]}
         await self._touch("MODIFIED", found)
+        self._boot(name)
 
     async def end(self, name: str, phase: str = "Succeeded") -> None:
         self.pods[name]["status"]["phase"] = phase
@@ -155,6 +162,7 @@ class Cluster:
         if resource == "secrets":
             for key, text in made.pop("stringData", {}).items():
                 made.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
+            self._boot(name)
             return made
         made["status"] = {"phase": "Pending"}
         await self._touch("ADDED", made)
@@ -165,6 +173,28 @@ class Cluster:
         else:
             await self.place(name)
         return answer
+
+    def _boot(self, name: str) -> None:
+        """The kubelet: a container starts once it has its place and what it mounts."""
+        if self.on_start and name in self.secrets and self.pods[name]["spec"].get("nodeName"):
+            boot = base64.b64decode(self.secrets[name]["data"]["boot.json"]).decode()
+            self._start(self._run(name, self.on_start(boot)))
+
+    async def _run(self, name: str, container: Awaitable[None]) -> None:
+        await container
+        if name in self.pods:
+            await self.end(name)
+
+    async def _leave(self, name: str) -> None:
+        """The kubelet: it was told that the pod shall go."""
+        await asyncio.sleep(0.2)
+        if name in self.pods:
+            await self.remove(name)
+
+    def _start(self, doing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(doing)
+        self._containers.add(task)
+        task.add_done_callback(self._containers.discard)
 
     # ---- the API -------------------------------------------------------------------------------------------
 
@@ -223,6 +253,8 @@ class Cluster:
             metadata["deletionTimestamp"] = _now(grace)
             metadata["deletionGracePeriodSeconds"] = grace
             await self._touch("MODIFIED", found)
+            if self.on_start:
+                self._start(self._leave(metadata["name"]))
         return found
 
     def _list(self, query: dict[str, str]) -> Object:
@@ -270,13 +302,14 @@ class Cluster:
             return response
         if self.bookmarks:
             await send("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(self.version)}})
-        while True:
+        while request.transport:
             for version, kind, found in list(self._events):
                 if version > seen and found["metadata"]["name"] == name:
                     await send(kind, found)
             seen = max(seen, self.version)
             async with self._changed:
                 await self._changed.wait_for(lambda seen=seen: self.version > seen)
+        return response
 
     async def _touch(self, kind: str, found: Object) -> None:
         self.version += 1
