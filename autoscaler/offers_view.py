@@ -85,7 +85,7 @@ def _terms(view: View, wish: Wish, offer: Offer, verdict: Verdict) -> dict[str, 
         return {}
     fund = view.policy.funds.get(verdict.fund)
     value_ppm = placement.worth(view.world, fund, view.now_ms).value_ppm if fund else 0
-    terms = placement.score_terms(view.world, view.policy, wish, offer, verdict.price, value_ppm)
+    terms = placement.score_terms(view.world, view.policy, wish, offer, verdict.price, value_ppm, view.now_ms)
     return {name: usd(amount) for name, amount in terms.items()}
 
 
