@@ -75,7 +75,7 @@ def _fund(view: View, name: str) -> Iterator[Sample]:
     yield "autoscaler_fund_left_usd", (name,), _usd(max(0, ledger.available(fund, account, view.now_ms)))
     yield "autoscaler_fund_held_usd", (name,), _usd(account.held.get(period, 0))
     yield "autoscaler_fund_settled_usd", (name,), _usd(account.settled.get(period, 0))
-    yield "autoscaler_fund_overrun_usd", (name,), _usd(account.overrun)
+    yield "autoscaler_fund_overrun_usd", (name,), _usd(ledger.overrun(fund, account, period))
     yield "autoscaler_fund_open", (name,), not fund_closed(fund, account, view.now_ms)
 
 

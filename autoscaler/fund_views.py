@@ -33,7 +33,7 @@ def fund_document(view: View, fund: Fund) -> Document:
         "settled_usd": usd(account.settled.get(period, 0)),
         "held_usd": usd(account.held.get(period, 0)),
         "left_usd": usd(max(0, left)),
-        "overrun_usd": usd(account.overrun),
+        "overrun_usd": usd(ledger.overrun(fund, account, period)),
         "daily_usd": values.usd_or_none(fund.daily),
         "today_usd": usd(today),
         "from": time(fund.from_ms),
@@ -92,6 +92,6 @@ def _stray(account: FundAccount) -> Document:
         "kind": "removed",
         "settled_usd": usd(sum(account.settled.values())),
         "held_usd": usd(sum(account.held.values())),
-        "overrun_usd": usd(account.overrun),
+        "overrun_usd": usd(0),
         "closed": "it is not in the policy any more",
     }

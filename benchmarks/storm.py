@@ -261,7 +261,7 @@ class Run:
             account: FundAccount = codec.decode_record("fund", raw)
             limit = self.around.policy.funds[account.name].limit
             used = max((ledger.used(account, period) for period in {*account.held, *account.settled}), default=0)
-            over = max(used - limit, account.overrun)
+            over = used - limit
             self.report.over_a_fund_micro_usd = max(self.report.over_a_fund_micro_usd, over)
             if account.name == "grant":
                 self.report.most_of_grant_used = max(self.report.most_of_grant_used, round(used / limit, 3))

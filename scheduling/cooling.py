@@ -5,6 +5,7 @@ A scope cools for 3 minutes, doubling to 30, then lets one probe through; the pr
 
 from __future__ import annotations
 
+from scheduling.lifecycle import SUPPLY
 from scheduling.messages import Trouble
 from scheduling.model import Cooldown, DurationMs, Offer, Runner, UnixMs
 from scheduling.world import Key, World
@@ -75,12 +76,19 @@ def clear_probes(world: World, runner: Runner, changed: set[Key]) -> None:
 
 
 def warm(world: World, runner: Runner, changed: set[Key]) -> None:
-    """The probe got its machine: every scope that it probed is open again, save the image, which must boot."""
+    """The machine exists: every scope that it probed is open again, save the image, which must boot."""
     probed = [c.scope for c in world.cooldowns.values() if c.probe == runner.id]
     for scope in probed:
-        if not scope.startswith("image:") or runner.booted_ms:
+        if not scope.startswith("image:"):
             del world.cooldowns[scope]
             changed.add(("cooldown", scope))
+
+
+def boots(world: World, runner: Runner, changed: set[Key]) -> None:
+    """The machine was heard of, however late: its scopes and its image are good."""
+    warm(world, runner, changed)
+    if world.cooldowns.pop(image_scope(runner), None):
+        changed.add(("cooldown", image_scope(runner)))
 
 
 def closed(world: World, scope: str, now_ms: UnixMs) -> str:
@@ -90,7 +98,8 @@ def closed(world: World, scope: str, now_ms: UnixMs) -> str:
         return ""
     if now_ms < cooldown.until_ms:
         return f"cooling: {cooldown.why}"
-    if cooldown.until_ms and cooldown.probe:
+    probe = world.runners.get(cooldown.probe)
+    if cooldown.until_ms and probe is not None and probe.state in SUPPLY:
         return f"one launch is probing it after: {cooldown.why}"
     return ""
 

@@ -48,8 +48,8 @@ def _policy_activated(world: World, event: m.PolicyActivated, now_ms: UnixMs, ch
     world.totals.policy_hash = event.hash
     world.totals.half_life_ms = event.half_life_ms
     changed.add(("totals", ""))
-    for key in [*world.blocked, *(key for queue in world.queued.values() for key in queue)]:
-        job = world.jobs[key]
+    keys = [*world.blocked, *(key for queue in world.queued.values() for key in queue)]
+    for job in sorted((world.jobs[key] for key in keys), key=lambda job: (job.queued_ms, job.job_id)):
         world.unindex_job(job)
         job.pool = job.runner_type = job.blocked = ""
         world.index_job(job)
@@ -102,7 +102,7 @@ def _reap(world: World, event: m.ReapDecided, now_ms: UnixMs, changed: set[Key])
     if move(world, runner, RunnerFact.REAP, now_ms, changed, **fields):
         world.totals.reaped_unused += unused
         changed.add(("totals", ""))
-        if event.reason is GoneReason.BOOT_TIMEOUT and runner.created_ms:
+        if event.reason is GoneReason.BOOT_TIMEOUT and runner.created_ms and not runner.adopted:
             changed |= learning.launch_failed(world, runner)
             cool(world, runner, None, event.detail, now_ms, changed)
 

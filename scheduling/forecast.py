@@ -16,7 +16,7 @@ STRANDED_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """`rate`: micro-dollars a day. `unused`: left at `until`. `empty_ms`: when it runs out, 0 where not before its end.
+    """`rate`: micro-dollars a day. `unused`: left at `until`. `empty_ms`: when it runs out, 0: not before its end.
 
     `stranded`: held by runners, where that keeps more launches out than money already spent would.
     """
@@ -59,8 +59,9 @@ def outlook(fund: Fund, account: FundAccount | None, now_ms: UnixMs) -> Outlook:
 def warnings(fund: Fund, account: FundAccount | None, now_ms: UnixMs) -> list[str]:
     """What an operator should know about this fund, in words; empty when all is well."""
     view, found = outlook(fund, account, now_ms), []
-    if account is not None and account.overrun:
-        found.append(f"{fund.name} was overrun by {ledger.usd(account.overrun)}: no launch is paid from it")
+    over = ledger.overrun(fund, account, ledger.period(fund, now_ms)) if account is not None else 0
+    if over:
+        found.append(f"{fund.name} is overrun by {ledger.usd(over)}: no launch is paid from it")
     if view.unused and fund.until_ms is not None and fund.until_ms - now_ms <= SOON_DAYS * ledger.DAY_MS:
         found.append(f"{ledger.usd(view.unused)} of {fund.name} will expire unused at the present rate")
     if view.empty_ms and view.empty_ms - now_ms <= SOON_DAYS * ledger.DAY_MS:

@@ -59,13 +59,12 @@ def _create_failed(world: World, event: m.CreateFailed, now_ms: UnixMs, changed:
     if runner is None:
         return
     retry = event.trouble is m.Trouble.TRANSIENT and runner.failures + 1 < TRANSIENT_LIMIT
-    if retry and runner.state in (RunnerState.PLANNED, RunnerState.UNKNOWN):
+    if runner.state is RunnerState.UNKNOWN or (retry and runner.state is RunnerState.PLANNED):
         failed_once(world, runner, event.detail, event.retry_after_ms, now_ms, changed)
         return
     fields = {"detail": event.detail}
     if runner.state is RunnerState.PLANNED:
         fields["reason"] = GoneReason.LAUNCH_FAILED
-    if runner.state in (RunnerState.PLANNED, RunnerState.UNKNOWN):
         cool(world, runner, event.trouble, event.detail, now_ms, changed)
     if move(world, runner, RunnerFact.CREATE_REFUSED, now_ms, changed, **fields):
         world.totals.failed_launches += 1

@@ -72,7 +72,7 @@ def ended(world: World, runner: Runner, taken: bool) -> set[Key]:
 def _learn(world: World, name: str, value: float, prior: float, clip: float = OUTLIER) -> Key:
     estimate = world.learned.get(name)
     if estimate is None:
-        if len(world.learned) >= KEYS:
+        if name.startswith("job/") and len(world.learned) >= KEYS:
             return ("", "")
         estimate = world.learned[name] = Estimate(name, prior if clip != OUTLIER else value, 0.0)
     step = max(-clip, min(clip, value - estimate.value))

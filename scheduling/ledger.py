@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
 
 from scheduling.messages import FundSpentStated, RunnerSettled
 from scheduling.model import HOUR_MS, DurationMs, FundAccount, HoldPart, MicroUSD, Runner, Spend, Totals, UnixMs
@@ -41,7 +42,7 @@ def usd(amount: MicroUSD) -> str:
 
 
 def month(at_ms: UnixMs) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m")
+    return day(at_ms)[:7]
 
 
 def next_month_ms(at_ms: UnixMs) -> UnixMs:
@@ -52,7 +53,12 @@ def next_month_ms(at_ms: UnixMs) -> UnixMs:
 
 
 def day(at_ms: UnixMs) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
+    return _day(at_ms // DAY_MS)
+
+
+@lru_cache(256)
+def _day(number: int) -> str:
+    return datetime.fromtimestamp(number * DAY_MS / 1000, UTC).strftime("%Y-%m-%d")
 
 
 def period(fund: Fund, at_ms: UnixMs) -> str:
@@ -113,7 +119,7 @@ def lifetime(runner: Runner) -> tuple[UnixMs, UnixMs]:
     """From the create call to the accepted stop (clouds stop billing there) or the first proof of absence."""
     if not (runner.ref or runner.booted_ms):
         return runner.planned_ms, runner.planned_ms
-    start = min(runner.created_ms or runner.planned_ms, runner.planned_ms)
+    start = runner.created_ms or runner.unknown_ms or runner.planned_ms
     end = runner.stop_ms or runner.absent_ms
     return start, max(start, end)
 
@@ -143,9 +149,6 @@ def settle(funds: Funds, event: RunnerSettled) -> Changed:
         while len(account.settled_by_day) > 62:
             del account.settled_by_day[min(account.settled_by_day)]
         changed.add(("fund", name))
-    for name, excess in event.overruns:
-        funds[name].overrun += excess
-        changed.add(("fund", name))
     return changed
 
 
@@ -165,19 +168,18 @@ def book(spends: dict[str, Spend], runner: Runner, event: RunnerSettled) -> Chan
     return changed
 
 
-def overruns(policy_funds: Mapping[str, Fund], funds: Funds, runner: Runner) -> tuple[tuple[str, MicroUSD], ...]:
-    """By how much this runner's bill pushes each fund further over its limit than its hold allowed."""
-    found = []
-    for part in bill(runner):
-        fund, account = policy_funds.get(part.fund), funds[part.fund]
-        if fund is None:
-            continue
-        held = sum(p.amount for p in runner.hold if (p.fund, p.period) == (part.fund, part.period))
-        before = used(account, part.period)
-        excess = min(before - held + part.amount - fund.limit, part.amount - held)
-        if excess > 0:
-            found.append((part.fund, excess))
-    return tuple(found)
+def overrun(fund: Fund, account: FundAccount, name: str | None = None) -> MicroUSD:
+    """By how much facts (a zombie, a lowered limit, an adopted machine) exceed the limit: in that period, or in all.
+
+    A decision never does, so a fund that is overrun is closed by having nothing left.
+    """
+    periods = {*account.spent_before, *account.settled, *account.held} if name is None else {name}
+    return sum(max(0, used(account, each) - fund.limit) for each in periods)
+
+
+def overrun_of_all(policy_funds: Mapping[str, Fund], funds: Funds) -> MicroUSD:
+    """Over all periods of all funds of the policy."""
+    return sum(overrun(policy_funds[name], account) for name, account in funds.items() if name in policy_funds)
 
 
 def state_spent(funds: Funds, event: FundSpentStated) -> Changed:
@@ -192,10 +194,9 @@ def state_spent(funds: Funds, event: FundSpentStated) -> Changed:
 def opening(fund: Fund, at_ms: UnixMs) -> FundSpentStated | None:
     """What makes a fund without a record known: a fresh `spent`, or a beginning not over a day ago."""
     if fund.spent is not None and fund.spent_as_of_ms >= at_ms - at_ms % DAY_MS - DAY_MS:
-        return FundSpentStated(
-            at_ms, fund.name, period(fund, at_ms), fund.spent, fund.spent_as_of_ms, "policy file"
-        )
-    if fund.from_ms is not None and at_ms - DAY_MS <= fund.from_ms <= at_ms:
+        of = period(fund, fund.spent_as_of_ms)
+        return FundSpentStated(at_ms, fund.name, of, fund.spent, fund.spent_as_of_ms, "policy file")
+    if fund.from_ms is not None and at_ms - DAY_MS <= fund.from_ms:
         return FundSpentStated(at_ms, fund.name, period(fund, at_ms), 0, at_ms, "the fund has just begun")
     return None
 

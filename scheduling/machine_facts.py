@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduling import learning, ledger
+from scheduling import ledger
 from scheduling import messages as m
-from scheduling.cooling import image_scope, warm
 from scheduling.launch_facts import machine_created
 from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
 from scheduling.model import Runner, UnixMs
@@ -22,16 +21,11 @@ def _stage(world: World, event: m.StageReported, now_ms: UnixMs, changed: set[Ke
     match event.stage:
         case m.Stage.BOOTED:
             move(world, runner, RunnerFact.BOOTED, now_ms, changed, booted_ms=runner.booted_ms or event.at_ms)
-            if runner.booted_ms == event.at_ms:
-                changed |= learning.booted(world, runner)
-            warm(world, runner, changed)
-            if world.cooldowns.pop(image_scope(runner), None):
-                changed.add(("cooldown", image_scope(runner)))
         case m.Stage.REGISTERED:
             move(world, runner, RunnerFact.REGISTERED, now_ms, changed)
         case m.Stage.STARTED:
-            # left-over job code may say anything once the job is over
-            if runner.reason is not GoneReason.DONE:
+            # left-over job code may say anything once the job, or its time, is over
+            if runner.reason not in (GoneReason.DONE, GoneReason.MAX_LIFETIME):
                 move(world, runner, RunnerFact.JOB_STARTED, now_ms, changed)
         case m.Stage.FAILED | m.Stage.REFUSED:
             runner.detail = event.detail
@@ -51,11 +45,15 @@ def _registration_seen(world: World, event: m.RegistrationSeen, now_ms: UnixMs, 
         return
     if runner.registration_id != event.registration_id and runner.state is not RunnerState.LEAVING:
         runner.registration_id = event.registration_id
+        runner.target = event.target or runner.target
         changed.add(("runner", runner.id))
-    if event.online and runner.state is RunnerState.REGISTERING:
+    if event.online and runner.state in _UNREGISTERED:
         move(world, runner, RunnerFact.REGISTERED, now_ms, changed)
     if event.busy and runner.reason is not GoneReason.DONE and runner.state is not RunnerState.BUSY:
         move(world, runner, RunnerFact.JOB_STARTED, now_ms, changed)
+
+
+_UNREGISTERED = (RunnerState.UNKNOWN, RunnerState.STARTING, RunnerState.READY, RunnerState.REGISTERING)
 
 
 def _registration_absent(world: World, event: m.RegistrationAbsent, now_ms: UnixMs, changed: set[Key]) -> None:
@@ -78,9 +76,12 @@ def _registration_busy(world: World, event: m.RegistrationBusy, now_ms: UnixMs, 
         return
     if runner.state is RunnerState.STOPPING:
         failed_once(world, runner, "GitHub still counts its registration as busy", 0, now_ms, changed)
-    elif runner.reason is GoneReason.MAX_LIFETIME or runner.absences >= 2:
-        # the machine goes although GitHub counts a job on it; its registration is deleted after it
+    elif runner.reason is GoneReason.MAX_LIFETIME:
+        # the machine goes although a job runs on it; its registration is deleted after it
         move(world, runner, RunnerFact.DEREGISTERED, now_ms, changed)
+    elif runner.ended_ms or runner.absences >= 2:
+        # GitHub lags behind the end of the job, or lists behind the machine: neither is proof enough to stop it
+        failed_once(world, runner, "GitHub still counts its registration as busy", 0, now_ms, changed)
     else:
         move(world, runner, RunnerFact.STILL_BUSY, now_ms, changed)
 

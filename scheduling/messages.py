@@ -80,6 +80,7 @@ class RegistrationSeen:
     registration_id: int
     online: bool
     busy: bool
+    target: str = ""  # where it is registered
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +383,6 @@ class RunnerSettled:
     runner_id: str
     parts: tuple[tuple[str, str, MicroUSD], ...]
     cost: MicroUSD
-    overruns: tuple[tuple[str, MicroUSD], ...] = ()  # (fund, excess over its limit)
 
 
 @dataclass(frozen=True, slots=True)

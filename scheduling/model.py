@@ -227,7 +227,6 @@ class FundAccount:
     settled: dict[str, MicroUSD] = field(default_factory=dict)
     held: dict[str, MicroUSD] = field(default_factory=dict)
     settled_by_day: dict[str, MicroUSD] = field(default_factory=dict)
-    overrun: MicroUSD = 0
 
 
 @dataclass(slots=True)

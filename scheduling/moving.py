@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from scheduling import learning
+from scheduling.cooling import boots
 from scheduling.lifecycle import RUNNER_IGNORED, RUNNER_MOVES, RunnerFact, RunnerState
 from scheduling.model import DurationMs, Runner, UnixMs
 from scheduling.world import Key, World
+
+_BOOTING = frozenset({RunnerState.PLANNED, RunnerState.UNKNOWN, RunnerState.STARTING})
+_HEARD_OF = frozenset({RunnerState.READY, RunnerState.IDLE, RunnerState.BUSY, RunnerState.LEAVING})
 
 
 class IllegalMove(Exception):
@@ -21,6 +26,7 @@ def move(world: World, runner: Runner, fact: RunnerFact, now_ms: UnixMs, changed
     state = RUNNER_MOVES.get((runner.state, fact))
     if state is None and fact not in RUNNER_IGNORED[runner.state]:
         raise IllegalMove(runner, fact)
+    heard_of = state in _HEARD_OF and runner.state in _BOOTING
     recount = state is RunnerState.GONE or "repository" in fields
     (world.unindex_runner if recount else world.displace_runner)(runner)
     for name, value in fields.items():
@@ -29,6 +35,9 @@ def move(world: World, runner: Runner, fact: RunnerFact, now_ms: UnixMs, changed
         _enter(runner, state, now_ms)
     (world.index_runner if recount else world.place_runner)(runner)
     changed.add(("runner", runner.id))
+    if heard_of:
+        boots(world, runner, changed)
+        changed |= learning.booted(world, runner)
     return state is not None
 
 

@@ -26,13 +26,10 @@ def pending(world: World, now_ms: UnixMs) -> m.Commands:
     for state in _ACTIVE:
         for runner_id in world.by_state[state]:
             runner = world.runners[runner_id]
-            command = _command(runner)
-            if command is None:
-                continue
-            if runner.retry_ms <= now_ms:
-                due.append(command)
-            else:
+            if runner.retry_ms > now_ms:
                 next_ms = min(next_ms or runner.retry_ms, runner.retry_ms)
+            elif (command := _command(runner)) is not None:
+                due.append(command)
     due += [m.FetchRun(repository, run_id) for repository, run_id in world.facts_wanted]
     return m.Commands(tuple(due), next_ms)
 

@@ -124,8 +124,8 @@ def _consider(
         )
         refused.append(Verdict(offer.key, price=price, refusal=why))
         return
-    payers = sorted(open_funds, key=lambda fund: (worths[fund.name], fund.name))
-    for fund in payers:
+    payers = sorted(funds, key=lambda fund: (worths[fund.name], fund.name))  # those of later may inherit a hold
+    for fund in (fund for fund in payers if fund in open_funds):
         score = sum(score_terms(world, policy, wish, offer, price, worths[fund.name].value_ppm, now_ms).values())
         order = _order(wish, offer, worths[fund.name], score, fund.name)
         candidates.append(Candidate(offer, price, fund, tuple(payers), score, order))

@@ -26,17 +26,18 @@ ABSENCE_GAP_MS: DurationMs = 10_000
 JIT_LIFE_MS: DurationMs = 120_000
 """How long a stored JIT config waits for its machine."""
 
-_BOOTING = frozenset({RunnerState.PLANNED, RunnerState.UNKNOWN, RunnerState.STARTING})
+_BOOTING = frozenset({RunnerState.UNKNOWN, RunnerState.STARTING})
 
 
 def deadline(runner: Runner) -> UnixMs:
     """When plan must judge this runner, if nothing else happens to it. 0: never."""
     terms = runner.terms
     match runner.state:
-        case RunnerState.PLANNED | RunnerState.UNKNOWN | RunnerState.STARTING:
+        case RunnerState.UNKNOWN | RunnerState.STARTING:
             if runner.suspect_ms:
                 return runner.suspect_ms + BOOT_CONFIRM_MS
-            return runner.planned_ms + terms.boot_timeout_ms
+            heard_ms = max(runner.created_ms, runner.planned_ms if runner.adopted else 0) or runner.unknown_ms
+            return heard_ms + terms.boot_timeout_ms
         case RunnerState.READY:
             age = runner.booted_ms + terms.ready_max_age_ms
             return min(age, runner.free_ms + terms.idle_timeout_ms) if runner.free_ms else age

@@ -16,7 +16,7 @@ from scheduling.model import Job, LaunchTerms, Pool, Runner, Verdict
 from scheduling.placement import Choice, Wish
 from scheduling.policy import Policy, RunnerType
 from scheduling.upkeep import floor_of, reap
-from scheduling.world import World
+from scheduling.world import PAUSED, World
 
 _ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -78,12 +78,28 @@ def hand_over(draft: Draft) -> None:
         surplus = len(world.supply[pool]) - len(world.queued.get(pool, ()))
         if surplus > 0:
             _release(draft, pool, surplus)
+    _drain(draft)
     for runner_id in list(world.by_state[RunnerState.READY]):
         runner = world.runners[runner_id]
-        if drained(draft, runner):
-            reap(draft, runner, GoneReason.DRAINED)
-        elif runner.pool:
+        if runner.pool and not drained(draft, runner):
             _register(draft, runner)
+
+
+def _drain(draft: Draft) -> None:
+    """What is not wanted any more and runs no job goes; GitHub keeps a registered runner whose job has begun."""
+    world, policy = draft.world, draft.policy
+    providers = {scope[9:] for scope in world.live if scope.startswith("provider:")}
+    types = {scope[5:] for scope in world.live if scope.startswith("type:")}
+    if (
+        world.switches.keys() <= {PAUSED}
+        and providers <= policy.providers.keys()
+        and types <= policy.runner_types.keys()
+    ):
+        return
+    for state in (*_RELEASABLE, RunnerState.IDLE):
+        for runner_id in list(world.by_state[state]):
+            if drained(draft, world.runners[runner_id]):
+                reap(draft, world.runners[runner_id], GoneReason.DRAINED)
 
 
 def _release(draft: Draft, pool: str, surplus: int) -> None:
@@ -156,12 +172,10 @@ def _serve_one(draft: Draft, turns: Turns, pool: str) -> bool:
     world = draft.world
     key = next(islice(world.queued[pool], len(world.supply.get(pool, ())), None))
     job = world.jobs[key]
-    if _take_free(draft, pool):
-        return True
     if capped := turns.capped(job.repository):
         draft.plan.refusals[pool] = (Verdict(world.pools[pool].runner_type, refusal=capped),)
         return False
-    if not _launch_for(draft, job):
+    if not (_take_free(draft, pool) or _launch_for(draft, job)):
         return False
     turns.launched(job.repository)
     return True

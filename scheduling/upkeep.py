@@ -11,7 +11,7 @@ from scheduling.draft import REAPS_A_TICK, Draft
 from scheduling.lifecycle import GoneReason, RunnerState
 from scheduling.model import Runner, UnixMs
 from scheduling.policy import RunnerType
-from scheduling.reaping import CONFIRM_GAP_MS, finished_for_good, timed_out
+from scheduling.reaping import CONFIRM_GAP_MS, deadline, finished_for_good, timed_out
 from scheduling.windows import is_open
 
 KEPT_MS = 24 * 3_600_000
@@ -45,6 +45,8 @@ def wake(draft: Draft) -> None:
             del world.due[key]
         if kind == "runner" and key in world.runners:
             _judge(draft, world.runners[key])
+            if deadline(world.runners[key]) > draft.now_ms:
+                world.watch_runner(world.runners[key])
         elif kind == "job" and key in world.blocked:
             world.blocked.pop(key)
             world.unrouted[key] = None
@@ -99,7 +101,6 @@ def _settle(draft: Draft, runner: Runner) -> None:
             runner.id,
             parts=tuple((part.fund, part.period, part.amount) for part in parts),
             cost=ledger.price_of(runner.price, end - start),
-            overruns=ledger.overruns(draft.policy.funds, draft.world.funds, runner),
         )
     )
 

@@ -77,7 +77,7 @@ class World:
         }  # "", `type:`, `provider:`, `offer:`, `repository:` -> runners not proven gone
         self.by_state: dict[RunnerState, dict[str, None]] = {state: {} for state in RunnerState}
         self.next_forget_ms: UnixMs = 0
-        self.due: dict[str, UnixMs] = {}  # runner -> its last deadline among the wakes
+        self.due: dict[str, UnixMs] = {}  # runner -> its next deadline among the wakes
         self.wakes: list[tuple[UnixMs, str, str]] = []  # heap of (time, `runner` or `job`, key)
 
     # ---- records --------------------------------------------------------------------------------------------
@@ -165,16 +165,19 @@ class World:
     def place_runner(self, runner: Runner) -> None:
         """The part of its indices that changes with every move: state, supply, deadline."""
         self.by_state[runner.state][runner.id] = None
-        if runner.state in LIVE:
-            at_ms = deadline(runner)
-            if at_ms and self.due.get(runner.id) != at_ms:
-                self.due[runner.id] = at_ms
-                self.wake_at(at_ms, "runner", runner.id)
+        self.watch_runner(runner)
         if is_supply(runner):
             if runner.pool:
                 self.supply.setdefault(runner.pool, {})[runner.id] = None
             else:
                 self.free.setdefault(runner.runner_type, {})[runner.id] = None
+
+    def watch_runner(self, runner: Runner) -> None:
+        """See to it that it is looked at by its deadline; an earlier look sees to the next one."""
+        at_ms = deadline(runner)
+        if at_ms and self.due.get(runner.id, at_ms + 1) > at_ms:
+            self.due[runner.id] = at_ms
+            self.wake_at(at_ms, "runner", runner.id)
 
     def displace_runner(self, runner: Runner) -> None:
         self.by_state[runner.state].pop(runner.id, None)
@@ -230,6 +233,8 @@ def is_supply(runner: Runner) -> bool:
 
     A busy runner counts until GitHub has said which job it runs: that job still stands in the queue.
     """
+    if runner.adopted and runner.state is RunnerState.STARTING:
+        return False  # nobody knows what it does until it is heard of
     return runner.state in SUPPLY or (runner.state is RunnerState.BUSY and not runner.running)
 
 

@@ -121,7 +121,7 @@ def _document(driver: Driver, found: Tally) -> dict[str, Any]:
             expired_credits=expired(world, policy, found.end_ms),
             boot=totals.boot,
             idle=totals.idle,
-            overrun=sum(account.overrun for account in world.funds.values()),
+            overrun=ledger.overrun_of_all(policy.funds, world.funds),
         ),
         0,  # a document says nothing about the computer that made it: the same trace gives the same bytes
         found.end_ms - found.first_ms,

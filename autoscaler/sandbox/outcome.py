@@ -36,7 +36,7 @@ def measure(
             expired_credits=expired(world, policy, now_ms),
             boot=totals.boot,
             idle=totals.idle,
-            overrun=sum(account.overrun for account in world.funds.values()),
+            overrun=ledger.overrun_of_all(policy.funds, world.funds),
         ),
         wall_ms=wall_ms,
         simulated_ms=now_ms - since_ms,
