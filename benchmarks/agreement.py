@@ -5,7 +5,7 @@
 A seeded afternoon of jobs runs through one whole replica (webhooks over HTTP, Valkey, simulated accounts, GitHub's
 stand-in) with a fast clock; then what GitHub's stand-in saw is an event file for `backtest` with the same policy.
 Compared: the offer of every job, and the median and 90th percentile of waiting. Exit 1 when under 95% of the
-offers agree or the times are over 10% apart. A call takes its real time, `--speed` times as long on the fast clock.
+offers agree or the times are over 10% apart. A call takes its real time: `--speed` times that on the fast clock.
 """
 
 from __future__ import annotations
