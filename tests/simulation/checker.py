@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from autoscaler import codec
 from autoscaler.sandbox import github_records as records
 from autoscaler.sandbox.machines import GivenJob
+from providers.base import LaunchSpec
 from providers.sim import Machine
 from scheduling.lifecycle import SUPPLY, GoneReason, JobState, RunnerState
 from scheduling.matching import matcher
 from scheduling.model import FundAccount, Job, Runner
-from scheduling.policy import Forks, matches
+from scheduling.policy import Forks, RunnerType, matches
 from tests.simulation.clouds import Cloud
 from tests.simulation.github import CANARY
 from tests.simulation.machines import Watcher
@@ -120,10 +121,18 @@ class Checker(Watcher):
                 body = codec.decode_json(raw)["body"]
                 planned |= {(part["fund"], part["period"]) for part in body["hold"]}
                 self.launched.add(body["runner_id"])
+            elif raw.startswith(b'{"event":"ReapDecided"'):
+                self._reaped(codec.decode_json(raw)["body"])
             elif raw.startswith(b'{"event":"RunnerSettled"'):
                 body = codec.decode_json(raw)["body"]
                 settled += [(fund, period, amount) for fund, period, amount in body["parts"]]
         return planned, settled
+
+    def _reaped(self, body: dict[str, Any]) -> None:
+        """I6: an idle runner goes only when two looks, apart, found it so."""
+        runner = self.runners.get(body["runner_id"])
+        if body["reason"] == GoneReason.IDLE and (runner is None or not runner.suspect_ms):
+            self.fail("I6", f"runner {body['runner_id']} is reaped as idle after a single look")
 
     def _job(self, name: str, raw: bytes) -> None:
         old = self.jobs.get(name)
@@ -139,7 +148,24 @@ class Checker(Watcher):
             old is None or (old.state, old.pool, old.blocked) != (job.state, job.pool, job.blocked)
         ):
             self.tell(f"job {name} is {job.state}, pool {job.pool or '-'} {job.blocked}, runner {job.runner_name}")
+        if job.pool and (old is None or old.pool != job.pool):
+            self._routed(job)
         self.jobs[name] = job
+
+    def _routed(self, job: Job) -> None:
+        """I10, where a job is given a pool."""
+        run = self.world.truth.runs[job.run_id]
+        rtype = self.world.policy.runner_types.get(job.runner_type)
+        if rtype is not None and job.state is JobState.QUEUED and self._refused(rtype, job.repository, run.fork):
+            self.fail(
+                "I10", f"job {job.key} of {job.repository} was given to {rtype.name}, whose access refuses it"
+            )
+
+    @staticmethod
+    def _refused(rtype: RunnerType, repository: str, fork: bool) -> bool:
+        access = rtype.access
+        wrong = (access.forks is Forks.DENY and fork) or (access.forks is Forks.ONLY and not fork)
+        return wrong or not matches(access.repositories, repository)
 
     def _runner(self, name: str, raw: bytes) -> set[str]:
         """The provider of a new launch."""
@@ -164,8 +190,19 @@ class Checker(Watcher):
     def _entered(self, runner: Runner) -> None:
         if runner.state is RunnerState.UNKNOWN:
             self.rows["inside create, outcome unknown"] += 1
+        if runner.state is RunnerState.GONE:
+            self._left(runner)
         if runner.state is RunnerState.LEAVING and runner.reason is GoneReason.REGISTER_TIMEOUT:
             self.rows["JIT given, never registered"] += 1
+
+    def _left(self, runner: Runner) -> None:
+        """I3: what is settled is proven absent. A machine that is still to appear counts as there."""
+        cloud = self.world.clouds[runner.offer.provider]
+        for machine in cloud.machines():
+            if machine.spec.runner_id == runner.id:
+                self.fail(
+                    "I3", f"runner {runner.id} is gone ({runner.reason}) and its machine {machine.ref} is not"
+                )
 
     def _ledger(self, planned: set[tuple[str, str]]) -> None:
         """I5, and that the fund records say what runners and settlements say."""
@@ -248,9 +285,10 @@ class Checker(Watcher):
 
     def registered(self, registration: records.Registration) -> None:
         self.tell(f"GitHub: {registration.name} is registered as {registration.id} at {registration.target}")
-        same = self.world.truth.named(registration.name)
+        runner = registration.name[: len(self.fleet) + 22]  # the fleet, a dash, and r with 20 characters
+        same = self.world.truth.named(runner)
         if len(same) > 1:
-            self.fail("I2", f"{registration.name} has {len(same)} registrations at GitHub")
+            self.fail("I2", f"{runner} has {len(same)} registrations at GitHub")
 
     def handed(self, machine: Machine, config: str) -> None:
         self.tell(f"machine {machine.ref} of {machine.spec.runner_id} has its JIT config")
@@ -263,9 +301,7 @@ class Checker(Watcher):
         """I10, at the first step of a job."""
         self.tell(f"machine {machine.ref} of {machine.spec.runner_id} runs job {job.job_id}")
         rtype = self.world.policy.runner_types[machine.spec.runner_type]
-        access = rtype.access
-        wrong_fork = (access.forks is Forks.DENY and job.fork) or (access.forks is Forks.ONLY and not job.fork)
-        if wrong_fork or not matches(access.repositories, job.repository):
+        if self._refused(rtype, job.repository, job.fork):
             self.fail("I10", f"job {job.job_id} of {job.repository} runs on a machine of {rtype.name}")
         for rule in self.world.policy.rules:
             if (
@@ -274,6 +310,12 @@ class Checker(Watcher):
                 and machine.spec.offer.provider in rule.deny
             ):
                 self.fail("I10", f"job {job.job_id} of {job.repository} runs at {machine.spec.offer.provider}")
+
+    def creating(self, spec: LaunchSpec) -> None:
+        """I3: the intent is in the store before the create call is sent."""
+        self.tell(f"create of {spec.runner_id} at {spec.offer.key}")
+        if spec.runner_id not in self.launched:
+            self.fail("I3", f"runner {spec.runner_id} is created at {spec.offer.key} before its intent is stored")
 
     def terminated(self, cloud: Cloud, ref: str) -> None:
         """I6, as the terminate call arrives."""

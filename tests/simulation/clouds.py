@@ -55,7 +55,7 @@ class Cloud(SimCloud):
 
 
 class Account:
-    """One replica's adapter of an account. `on_terminate(ref)` is told before the account hears of it."""
+    """One replica's adapter of an account. `on_create` hears of a call as it is sent, `on_terminate` as it arrives."""
 
     def __init__(
         self,
@@ -64,15 +64,18 @@ class Account:
         fleet: str,
         wire: Wire,
         weather: Weather,
+        on_create: Callable[[LaunchSpec], None],
         on_terminate: Callable[[Cloud, str], None],
     ) -> None:
         self.cloud, self._offers, self._fleet = cloud, offers, fleet
-        self._wire, self._weather, self._on_terminate = wire, weather, on_terminate
+        self._wire, self._weather = wire, weather
+        self._on_create, self._on_terminate = on_create, on_terminate
 
     async def offers(self) -> Sequence[Offer]:
         return await self._ask(lambda: self._offers)
 
     async def launch(self, spec: LaunchSpec) -> Instance:
+        self._on_create(spec)
         return await self._ask(lambda: at_once(self.cloud.create(spec)), "create", slow_s=4)
 
     async def terminate(self, ref: str) -> None:

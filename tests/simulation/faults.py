@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,11 +62,11 @@ class Strike:
     chance: float = 1.0
 
 
-def draw(dice: random.Random) -> list[Strike]:
-    """Three to eight faults; those that kill come more often than the others."""
-    strikes = []
-    for _ in range(dice.randint(3, 8)):
-        kind = dice.choice(KINDS)
+def draw(dice: random.Random, kinds: Sequence[str]) -> list[Strike]:
+    """Three to eight faults of these kinds."""
+    strikes: list[Strike] = []
+    for _ in range(dice.randint(3, 8) if kinds else 0):
+        kind = dice.choice(kinds)
         least, most = CHANCES.get(kind, (1.0, 1.0))
         strikes.append(
             Strike(dice.uniform(2, LATEST_S), kind, dice.uniform(10, LONGEST_S), dice.uniform(least, most))

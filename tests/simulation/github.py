@@ -40,8 +40,8 @@ class Truth(GitHubState):
         self.on_register(made)
         return made
 
-    def named(self, name: str) -> list[records.Registration]:
-        return [each for each in self.registrations.values() if each.name == name]
+    def named(self, prefix: str) -> list[records.Registration]:
+        return [each for each in self.registrations.values() if each.name.startswith(prefix)]
 
     def vanish(self) -> bool:
         """GitHub forgets a registration on which no job runs."""

@@ -162,7 +162,7 @@ def _job(dice: random.Random, fork: bool) -> JobRequest:
         labels: tuple[str, ...] = ("ubuntu-latest",)
     elif point < 0.06:
         labels = ("self-hosted", "solaris")
-    elif fork:
+    elif fork and point < 0.9:
         labels = ("self-hosted", "linux", "forks")
     else:
         labels = (
@@ -170,4 +170,5 @@ def _job(dice: random.Random, fork: bool) -> JobRequest:
             dice.choice(("linux", "LINUX")),
             *dice.choice((("small",), ("small",), ("big",), ())),
         )
-    return JobRequest("job", labels, dice.randint(5, 150) * SECOND)
+    seconds = dice.randint(240, 400) if dice.random() < 0.08 else dice.randint(5, 150)
+    return JobRequest("job", labels, seconds * SECOND)

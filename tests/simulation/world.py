@@ -59,9 +59,7 @@ class SimWorld:
         self.seed, self.loop = seed, loop
         self.dice = random.Random(seed)
         self.scenario = scenario(self.dice)
-        self.strikes = (
-            faults.draw(self.dice) if kinds is None else [s for s in faults.draw(self.dice) if s.kind in kinds]
-        )
+        self.strikes = faults.draw(self.dice, faults.KINDS if kinds is None else kinds)
         self.policy = self.scenario.policy
         self.clock = SimClock(loop)
         self.weather = Weather(random.Random(f"{seed}/weather"))
@@ -90,7 +88,13 @@ class SimWorld:
 
     def account(self, name: str) -> Account:
         return Account(
-            self.clouds[name], self.scenario.offers[name], FLEET, self.wire, self.weather, self.checker.terminated
+            self.clouds[name],
+            self.scenario.offers[name],
+            FLEET,
+            self.wire,
+            self.weather,
+            self.checker.creating,
+            self.checker.terminated,
         )
 
     # ---- the wire -------------------------------------------------------------------------------------------

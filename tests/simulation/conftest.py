@@ -1,0 +1,20 @@
+"""Collected tasks of killed replicas have nothing to say; errors that replicas log are the checker's to judge."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from autoscaler import daemon, runner_api
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+    monkeypatch.setattr(daemon, "IDLE_S", daemon.IDLE_S)  # `simulate` sets both: put them back
+    monkeypatch.setattr(runner_api, "LOOK_SECONDS", runner_api.LOOK_SECONDS)
+    yield
+    logging.disable(logging.NOTSET)
