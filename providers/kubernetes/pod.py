@@ -28,6 +28,11 @@ PROGRAMS = {
     "finished.sh": "linux_finished.sh",
 }
 
+UNDISTURBED = {  # who tidies a cluster up leaves pods with these alone: a job runs there
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+
 DEFAULTS: Mapping[str, Any] = {
     "terminationGracePeriodSeconds": 5,  # the job is over, or shall be
     "securityContext": {
@@ -88,7 +93,7 @@ def pod(spec: LaunchSpec, settings: KubernetesSettings) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": merge(template.get("metadata", {}), metadata),
+        "metadata": merge(merge({"annotations": UNDISTURBED}, template.get("metadata", {})), metadata),
         "spec": merge(merge(DEFAULTS, template.get("spec", {})), ours),
     }
 

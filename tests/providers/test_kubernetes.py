@@ -82,6 +82,7 @@ async def test_a_launch_on_the_wire(bench, provider, cluster):
     pod = sent(cluster)
     assert pod["metadata"]["name"] == spec.name
     assert pod["metadata"]["labels"] == {"autoscaler-fleet": "fleet", "autoscaler-runner": spec.runner_id}
+    assert pod["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
     assert pod["spec"]["activeDeadlineSeconds"] == 4 * 3600
     assert pod["spec"]["restartPolicy"] == "Never"
     assert pod["spec"]["automountServiceAccountToken"] is False
