@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 30
 PAGE = 200
-JSON = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "runner-autoscaler"}
+JSON = {"Accept": "application/json", "Content-Type": "application/json"}
 
 
 class Api:
@@ -152,7 +152,9 @@ class Api:
 
         async with self._connecting:
             if self._client is None:
-                self._client = ApiClient(await self._configuration())
+                client = ApiClient(await self._configuration())
+                client.user_agent = "runner-autoscaler"
+                self._client = client
             return self._client
 
     async def _configuration(self) -> Configuration:

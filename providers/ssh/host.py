@@ -129,7 +129,8 @@ class Bubblewrap:
 
     def command(self, home: str, name: str, request: dict[str, Any]) -> list[str]:
         """`timeout` is the dead-man switch: whoever ends it ends the sandbox."""
-        hide = [word for path in ("/tmp", "/run", "/home", "/root") for word in ("--tmpfs", path)]
+        folder = home.partition(f"{os.sep}slots{os.sep}")[0]  # with other machines' launch data
+        hide = [word for path in ("/tmp", "/run", "/home", "/root", folder) for word in ("--tmpfs", path)]
         devices = [word for device in request["devices"] for word in ("--dev-bind", device, device)]
         return [
             *("timeout", "--signal=KILL", str(request["lifetime_s"])),
