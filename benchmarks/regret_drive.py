@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import log
 
 from benchmarks.regret_month import BOOT_MS, DAY_MS, END, START, Month, SimJob
-from scheduling import demand, learning
+from scheduling import demand, learning, ledger
 from scheduling import messages as m
 from scheduling.evolve import evolve
 from scheduling.lifecycle import JobState, RunnerState
@@ -48,7 +48,7 @@ class Outcome:
 class Drive:
     """One month with the product. `planner` None: the simple order."""
 
-    def __init__(self, month: Month, planner: Planner | None, every_ms: int = 4 * 3_600_000) -> None:
+    def __init__(self, month: Month, planner: Planner | None, every_ms: int = 8 * 3_600_000) -> None:
         self.month, self.policy, self.planner, self.every_ms = month, month.policy, planner, every_ms
         self.world = World("bench")
         self.heap: list[tuple[UnixMs, int, Callable[[], None]]] = []
@@ -204,7 +204,7 @@ class Drive:
         left: dict[str, MicroUSD] = {}
         for name, account in self.world.funds.items():
             settled, fund = sum(account.settled.values()), self.policy.funds[name]
-            overrun += account.overrun
+            overrun += ledger.overrun(fund, account)
             if fund.cash:
                 cash += settled
             else:

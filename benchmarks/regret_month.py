@@ -94,7 +94,7 @@ def month(scenario: str, seed: int) -> Month:
     policy = Policy(f"{scenario}/{seed}", providers, _types(), funds)
     found = Month(f"{scenario}/{seed}", policy, history, jobs, [(START, offers)])
     if scenario == "prices":
-        for day, provider, times in ((9, "oci", 1.7), (9, "gcp", 0.75), (18, "neo", 1.5), (20, "aws", 0.9)):
+        for day, provider, times in ((9, "oci", 1.2), (9, "gcp", 0.85), (18, "neo", 1.25), (20, "aws", 0.9)):
             offers = tuple(
                 replace(offer, list_price=int((offer.list_price or 0) * times))
                 if offer.provider == provider
@@ -144,7 +144,7 @@ def _caps(scenario: str, dice: random.Random, busy: float) -> dict[str, int | No
     """`busy`: machines on average. The big ones sell what anybody wants, the cheap ones less than the peaks."""
     oci, neo = dice.uniform(0.7, 1.1), dice.uniform(0.4, 0.7)
     if scenario == "scarce":
-        neo = dice.uniform(0.1, 0.2)
+        neo = dice.uniform(0.25, 0.4)
     return dict.fromkeys(SELLS) | {"oci": max(2, round(busy * oci)), "neo": max(2, round(busy * neo))}
 
 

@@ -79,8 +79,8 @@ class TestBids:
     def test_credit_is_worth_the_cash_it_saves(self) -> None:
         rules = policy(credit("gift", 2_000, "aws"), CASH)
         bid = bids(rules, world(rules, *self.sold))["gift"]
-        assert 480_000 <= bid.value_ppm <= 500_000
-        assert bid.why.startswith("a gift dollar counts as $0.49 now, because it would last until ")
+        assert 450_000 <= bid.value_ppm <= 500_000
+        assert bid.why.startswith("a gift dollar counts as $0.46 now, because it would last until 8 ")
         assert bid.why.endswith("December 2026")
 
     def test_credit_that_will_be_left_over_is_worth_next_to_nothing_and_says_how_much(self) -> None:
