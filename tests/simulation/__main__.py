@@ -82,7 +82,8 @@ def run(seeds: range, processes: int) -> int:
     took = time.monotonic() - began
     print(f"{len(seeds)} schedules, {jobs} jobs, {steps} steps, {simulated_s / 3600:.0f} simulated hours")
     print(
-        f"{took:.0f} s on {processes} processes, {took * processes / len(seeds):.3f} s a schedule, {slowest:.1f} s at most"
+        f"{took:.0f} s on {processes} processes, {took * processes / len(seeds):.3f} s a schedule, "
+        f"{slowest:.1f} s at most"
     )
     print(f"longest way to rest after the last fault: {recovery_s / 60:.1f} simulated minutes")
     _table("faults", hits, faults.KINDS)

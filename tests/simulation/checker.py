@@ -352,10 +352,16 @@ class Checker(Watcher):
                     rows["JIT stored, poll answer lost"] += 1
                 case RunnerState.LEAVING | RunnerState.BUSY if there and not registered:
                     rows["DELETE done, not terminated"] += 1
-                case RunnerState.STOPPING if runner.absences >= 2:
+                case RunnerState.STOPPING if runner.absences:
                     rows["half-way through settlement"] += 1
             if there and runner.running and jobs[int(runner.running.split(".")[0])].state == "completed":
                 rows["job done, not terminated"] += 1
+
+    def policy_reloaded(self) -> None:
+        """The other policy begins."""
+        launching = (RunnerState.PLANNED, RunnerState.UNKNOWN, RunnerState.STARTING)
+        under_way = any(runner.state in launching for runner in self.runners.values())
+        self.rows["policy reload during a launch"] += under_way
 
     # ---- rest ----------------------------------------------------------------------------------------------
 

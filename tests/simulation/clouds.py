@@ -55,7 +55,7 @@ class Cloud(SimCloud):
 
 
 class Account:
-    """One replica's adapter of an account. `on_create` hears of a call as it is sent, `on_terminate` as it arrives."""
+    """One replica's adapter of an account. `on_create` hears of it when sent, `on_terminate` when it arrives."""
 
     def __init__(
         self,

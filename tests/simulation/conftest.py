@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from collections.abc import Iterator
@@ -17,4 +18,5 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(daemon, "IDLE_S", daemon.IDLE_S)  # `simulate` sets both: put them back
     monkeypatch.setattr(runner_api, "LOOK_SECONDS", runner_api.LOOK_SECONDS)
     yield
+    gc.collect()
     logging.disable(logging.NOTSET)

@@ -200,6 +200,7 @@ def _vanish(world: SimWorld, strike: Strike) -> None:
 
 def _reload(world: SimWorld, strike: Strike) -> None:
     world.weather.hits["policy_reload"] += 1
+    world.checker.policy_reloaded()
     world.activate(world.scenario.other_policy)
     world.loop.call_later(strike.lasts_s, world.activate, world.scenario.policy)
 

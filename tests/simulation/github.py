@@ -138,6 +138,13 @@ class GitHubClient:
             self._runs[run_id] = RunFacts(run.event, run.fork, "" if run.fork else run.ref)
         return self._runs[run_id]
 
+    async def run_ended(self, repository: str, run_id: int) -> bool:
+        def act() -> bool:
+            run = self.truth.runs.get(run_id)
+            return run is None or self.truth.run_status(run) == "completed"
+
+        return await self._ask(act)
+
     async def job(self, repository: str, job_id: int) -> JobReported | None:
         def act() -> JobReported | None:
             found = self.truth.jobs.get(job_id)

@@ -19,7 +19,7 @@ from tests.simulation.clock import SimClock
 from tests.simulation.request import Request
 
 Post = Callable[[str, Request, float], Any]
-"""(handler name, request, timeout in seconds) -> awaitable of an aiohttp response, or None when nobody answered."""
+"""(handler, request, timeout in seconds) -> awaitable of an aiohttp response, or None when nobody answered."""
 
 
 class Watcher:

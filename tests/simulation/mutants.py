@@ -1,12 +1,12 @@
 """The safeguards, each taken away in turn: what the checker must notice, and by which oracle.
 
-A mutant rewrites one piece of the source of the real code, inside the test process alone. A piece that is not there
-any more is an error: the mutant then tests nothing.
+A mutant rewrites one piece of the source of the real code, inside the test process alone. A piece that is not
+there any more is an error: the mutant then tests nothing.
 """
 
 from __future__ import annotations
-
 import __future__
+
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`kinds`: the faults of its schedules; `oracle`: the promise whose breach betrays it; `seed`: one that does."""
+    """`kinds`: the faults of its schedules; `oracle`: the promise whose breach betrays it, with `seed`."""
 
     name: str
     edits: tuple[Edit, ...]
@@ -95,7 +95,9 @@ MUTANTS = (
             Edit(
                 Daemon._commit,
                 "puts = {",
-                "leader.crew.start(pending(leader.world, self.clock.now_ms()).due)\n    await asyncio.sleep(0)\n    puts = {",
+                "leader.crew.start(pending(leader.world, self.clock.now_ms()).due)\n"
+                "    await asyncio.sleep(0)\n"
+                "    puts = {",
             ),
         ),
         ("kill_before_commit", "redis_slow"),
@@ -113,7 +115,8 @@ MUTANTS = (
             Edit(
                 supply.serve,
                 "if len(world.queued.get(pool, ())) <= len(world.supply.get(pool, ())):",
-                "if not world.queued.get(pool) or sum(j.pool == pool for j in world.jobs.values()) <= counted(world, pool):",
+                "if not world.queued.get(pool)"
+                " or sum(j.pool == pool for j in world.jobs.values()) <= counted(world, pool):",
             ),
         ),
         ("cloud_boot_hang", "cloud_no_capacity", "cloud_boot_failure", "github_vanished"),
@@ -162,8 +165,8 @@ MUTANTS = (
         (
             Edit(
                 machine_facts._registration_busy,
-                "elif runner.reason is GoneReason.MAX_LIFETIME or runner.absences >= 2:",
-                "elif True:",
+                "move(world, runner, RunnerFact.STILL_BUSY, now_ms, changed)",
+                "move(world, runner, RunnerFact.DEREGISTERED, now_ms, changed)",
             ),
         ),
         ("webhook_lost", "redis_wipe", "redis_readonly", "redis_oom"),

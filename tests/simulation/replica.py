@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoscaler import runner_api, webhook
 from autoscaler.daemon import Daemon
-from autoscaler.effects import Fleet, Parts
+from autoscaler.effects import Parts
 from autoscaler.runner_api import RunnerApi
 from autoscaler.store import Store
 from autoscaler.webhook import Receiver

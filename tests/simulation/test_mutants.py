@@ -1,4 +1,4 @@
-"""Each safeguard, taken away, is missed by the oracle that is named for it; with it, the same schedule is clean."""
+"""Each safeguard, taken away, is missed by its own oracle; with it, the same schedule is clean."""
 
 from __future__ import annotations
 

@@ -7,11 +7,13 @@ import logging
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from autoscaler import daemon as daemon_module
 from autoscaler import runner_api as runner_api_module
 from autoscaler.effects import Fleet
+from autoscaler.policy_file import PolicyError, load
 from autoscaler.sandbox.github_runner import RunnerSide
 from scheduling.policy import Policy
 from tests.simulation import faults
@@ -31,9 +33,10 @@ from tests.simulation.weather import Weather
 from tests.simulation.wire import Wire
 
 FLEET = "sim"
+BAD_POLICY = Path(__file__).with_name("bad_policy.yaml")
 FAULTS_END_S = faults.LATEST_S + faults.LONGEST_S
 LIVENESS_BOUND_S = 90 * 60.0
-"""After the last fault: a cooldown (30 min), a wrong clock (10 min), a sweep (10 min), the longest life (20 min)."""
+"""After the last fault: a cooldown (30 min), a wrong clock (10 min), sweeps, the longest life (20 min)."""
 LOOK_S = 5.0
 
 
@@ -126,8 +129,12 @@ class SimWorld:
             replica.activate(policy)
 
     def read_bad_policy(self) -> bool:
-        """A file that cannot be read as a policy leaves the old one."""
-        return True
+        """SIGHUP on a file that is no policy: the old one stays."""
+        try:
+            self.activate(load(BAD_POLICY, self.clock.now_ms()).policy)
+        except PolicyError:
+            return True
+        return False
 
     # ---- the schedule ---------------------------------------------------------------------------------------
 
