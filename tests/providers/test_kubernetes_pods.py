@@ -23,7 +23,13 @@ async def cluster():
 
 @pytest.fixture
 def bench(cluster, clock, tmp_path):
-    return KubernetesBench(cluster, clock, tmp_path)
+    return KubernetesBench(cluster, clock, tmp_path, pending_seconds=60)
+
+
+@pytest.fixture
+def hasty(cluster, clock, tmp_path):
+    """A bench whose pods have a second to find their place."""
+    return KubernetesBench(cluster, clock, tmp_path, pending_seconds=1)
 
 
 @pytest.fixture
@@ -36,17 +42,20 @@ async def provider(bench):
 # ---- a place -----------------------------------------------------------------------------------------------
 
 
-async def test_k6_a_pod_without_a_place_is_taken_back_in_the_scheduler_s_words(bench, provider, cluster):
+async def test_k6_a_pod_without_a_place_is_taken_back_in_the_scheduler_s_words(hasty, cluster):
+    provider = KIND.build(hasty.config, hasty.clock)
     cluster.full = True
     with pytest.raises(NoCapacity, match=r"found no place in 1 s: 0/3 nodes are available: 3 Insufficient cpu\."):
-        await provider.launch(bench.spec(1))
+        await provider.launch(hasty.spec(1))
+    await provider.close()
     (deleted,) = [body for method, _, _, body in cluster.requests if method == "DELETE"]
     assert deleted["preconditions"].keys() == {"uid", "resourceVersion"}
     assert cluster.pods == cluster.secrets == {}
 
 
-async def test_a_pod_placed_in_the_last_moment_is_a_machine(bench, provider, cluster, monkeypatch):
+async def test_a_pod_placed_in_the_last_moment_is_a_machine(hasty, cluster, monkeypatch):
     """The precondition on its version fails, so the launch looks again instead of killing it."""
+    provider = KIND.build(hasty.config, hasty.clock)
     cluster.full = True
     delete = cluster._delete
 
@@ -56,8 +65,9 @@ async def test_a_pod_placed_in_the_last_moment_is_a_machine(bench, provider, clu
         return await delete(found, preconditions)
 
     monkeypatch.setattr(cluster, "_delete", place_first)
-    made = await provider.launch(bench.spec(1))
+    made = await provider.launch(hasty.spec(1))
     assert [one.ref for one in await provider.instances()] == [made.ref]
+    await provider.close()
 
 
 async def test_a_pod_without_a_place_is_no_machine_while_its_launch_waits(bench, provider, cluster):
