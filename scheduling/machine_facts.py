@@ -7,7 +7,7 @@ from typing import Any
 from scheduling import ledger
 from scheduling import messages as m
 from scheduling.launch_facts import machine_created
-from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
+from scheduling.lifecycle import GoneReason, JobState, RunnerFact, RunnerState
 from scheduling.model import Runner, UnixMs
 from scheduling.moving import failed_once, move
 from scheduling.reaping import ABSENCE_GAP_MS, finished_for_good, provably_absent
@@ -142,6 +142,17 @@ def _machine_adopted(world: World, event: m.MachineAdopted, now_ms: UnixMs, chan
     world.index_runner(runner)
     changed.add(("runner", runner.id))
     changed |= ledger.hold(world.funds, runner)
+    _give_its_job(world, runner, now_ms, changed)
+
+
+def _give_its_job(world: World, runner: Runner, now_ms: UnixMs, changed: set[Key]) -> None:
+    """GitHub may have said what runs on it before it was adopted: it is busy, whatever its machine reports."""
+    for key in (key for keys in world.runs.values() for key in keys):
+        job = world.jobs[key]
+        if job.state is JobState.IN_PROGRESS and world.runner_of(job.runner_name) is runner:
+            job.runner = runner.id
+            changed.add(("job", key))
+            move(world, runner, RunnerFact.JOB_STARTED, now_ms, changed, running=key)
 
 
 HANDLERS: Handlers = {
