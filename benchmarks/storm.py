@@ -50,7 +50,7 @@ funds:
 providers:
   east: {{kind: sim, endpoint: "{clouds}/east", settings: {east}}}
   west: {{kind: sim, endpoint: "{clouds}/west", settings: {west}}}
-defaults: {{access: {{repositories: ["octo/*"], forks: allow}}}}
+defaults: {{access: {{repositories: ["octo/*"], forks: deny}}}}
 runner_types:
   linux: {{labels: [self-hosted, linux], hardware: {{os: linux, arch: x64, cpus: 2}}}}
 """
