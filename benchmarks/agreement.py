@@ -1,6 +1,6 @@
 """The live daemon, sped up, against the backtest: the same jobs, the same policy, the same offers?
 
-    python -m benchmarks.agreement [--jobs 2000] [--speed 10] [--seed 1] [--json]
+    python -m benchmarks.agreement [--jobs 2000] [--speed 4] [--seed 1] [--json]
 
 A seeded afternoon of jobs runs through one whole replica (webhooks over HTTP, Valkey, simulated accounts, GitHub's
 stand-in) with a fast clock; then what GitHub's stand-in saw is an event file for `backtest` with the same policy.
@@ -33,10 +33,11 @@ from autoscaler.sandbox.summary import quantiles
 from autoscaler.sandbox.surroundings import Surroundings
 from autoscaler.serve import Replica
 from autoscaler.settings import from_env
+from scheduling.model import Runner
 
 FLEET = "agree"
 OFFERS_AGREE, TIMES_DIFFER = 0.95, 0.10
-RUNS_A_MINUTE = 14.0
+RUNS_A_MINUTE = 22.0
 POLICY = """\
 version: 1
 ignore_labels: ["ubuntu-*"]
@@ -90,15 +91,16 @@ def pushes(count: int, seed: int) -> list[Push]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One job in the live run."""
+    """One job in the live run. `marks`: when its machine was planned, created, booted and registered."""
 
     job: Job
     offer: str
+    marks: tuple[int, ...]
 
 
 async def live(plan: list[Push], speed: float, directory: Path) -> list[Seen]:
     """Through the daemon. Every job must end."""
-    clock, offers = Clock(speed), dict[str, str]()
+    clock, runners = Clock(speed), dict[str, Runner]()
     async with AsyncExitStack() as stack:
         around = Surroundings(clock, directory, seed=1, fleet=FLEET)
         stack.push_async_callback(around.close)
@@ -120,8 +122,18 @@ async def live(plan: list[Push], speed: float, directory: Path) -> list[Seen]:
         await until(lambda: all(job.state == "completed" for job in around.github.jobs()))
         world = replica.daemon.world
         for runner in world.runners.values() if world else ():
-            offers[f"{FLEET}-{runner.id}"] = runner.offer.key
-        return [Seen(job, offers.get(job.runner_name, "")) for job in around.github.jobs()]
+            runners[f"{FLEET}-{runner.id}"] = runner
+        return [_seen(job, runners.get(job.runner_name)) for job in around.github.jobs()]
+
+
+def _seen(job: Job, runner: Runner | None) -> Seen:
+    if runner is None:
+        return Seen(job, "", ())
+    return Seen(
+        job,
+        runner.offer.key,
+        (runner.planned_ms, runner.created_ms, runner.booted_ms, runner.registered_ms),
+    )
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -171,11 +183,17 @@ def compare(seen: list[Seen], found: trial.Trial, recorded: recording.Recording)
     waited = quantiles(sorted(each.job.started_ms - each.job.queued_ms for each in seen))
     simulated = found.document["queue_seconds"]
     apart = {name: round(abs(simulated[name] - waited[name]) / (waited[name] or 1), 4) for name in ("p50", "p90")}
+    marked = [each for each in seen if each.marks]
+    stages = t.Tally(0, 0, len(marked))
+    for row, each in enumerate(marked):
+        stages.began(row, each.job.started_ms, each.job.queued_ms, each.marks)
     return {
         "jobs": len(seen),
         "same_offer": round(same / len(seen), 4),
         "live_seconds": waited,
         "backtest_seconds": {name: simulated[name] for name in waited},
+        "live_stages": {n: round(sum(s) / len(marked) / 1000, 2) for n, s in stages.stages.items()},
+        "backtest_stages": found.document["queue_stage_seconds"],
         "apart": apart,
         "agree": same / len(seen) >= OFFERS_AGREE and max(apart.values()) <= TIMES_DIFFER,
     }
@@ -193,7 +211,7 @@ def stamp(at_ms: int) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=2000)
-    parser.add_argument("--speed", type=float, default=10.0, help="of the live clock (default %(default)s)")
+    parser.add_argument("--speed", type=float, default=4.0, help="of the live clock (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args()

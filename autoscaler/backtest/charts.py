@@ -41,14 +41,13 @@ def lines(series: Sequence[Series], x: Axis, y: Axis, marks: Sequence[tuple[floa
     """A line a series; `marks` are upright lines with a word."""
     plot = _Plot(x, y)
     body = [plot.frame()]
-    for at, words in marks:
+    for number, (at, words) in enumerate(marks):
         px = plot.x(at)
         body.append(f'<line class="mark" x1="{px:.1f}" x2="{px:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
         anchor = "end" if px > WIDTH / 2 else "start"
         shift = -4 if anchor == "end" else 4
-        body.append(
-            f'<text class="note" x="{px + shift:.1f}" y="{TOP + 10}" text-anchor="{anchor}">{escape(words)}</text>'
-        )
+        place = f'x="{px + shift:.1f}" y="{TOP + 10 + 13 * (number % 4)}" text-anchor="{anchor}"'
+        body.append(f'<text class="note" {place}>{escape(words)}</text>')
     for each in series:
         path = plot.path(each.points)
         dashed = ' stroke-dasharray="5 4"' if each.dashed else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -14,14 +15,16 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from autoscaler import policy_file, terminal
-from autoscaler.backtest import html, recording, text, trial
+from autoscaler import policy_file, record_github, terminal
+from autoscaler.backtest import examples, html, recording, text, trial
 from autoscaler.backtest.difference import Difference, changes, difference
 from autoscaler.backtest.recording import Recording
 from autoscaler.backtest.trial import Trial
 from autoscaler.backtest.world_model import WorldFileError
 from autoscaler.policy_tree import PolicyError
+from autoscaler.record_github import GITHUB_URL
 from autoscaler.usage import OK, PROBLEMS, Unusable
+from scheduling.model import UnixMs
 
 POLICIES_MAX = 2
 LOOK_S = 0.2
@@ -80,6 +83,35 @@ def on(
     else:
         terminal.show(text.page(recorded, trials, compared))
     return OK
+
+
+def from_github(
+    repository: str,
+    since_ms: UnixMs,
+    until_ms: UnixMs,
+    policies: Sequence[Path],
+    *,
+    token: str = "",
+    url: str = GITHUB_URL,
+    world: Path | None = None,
+    report: Path | None = None,
+    seed: int = 0,
+    as_json: bool = False,
+) -> int:
+    """`backtest --from-github OWNER/REPO --since 7d`: its history, through two examples where no policy is named.
+
+    The history is kept beside other temporary files until it is whole, so that a second call goes on from there.
+    """
+    kept = Path(tempfile.gettempdir()) / f"autoscaler-{repository.replace('/', '-')}.jsonl"
+    if code := record_github.run(repository, since_ms, until_ms, kept, token, url):
+        return code
+    recorded = _read(kept)
+    kept.unlink()
+    if not len(recorded):
+        return _problem(f"{repository} had no jobs in that time")
+    with tempfile.TemporaryDirectory(prefix="autoscaler-backtest-") as directory:
+        tried = list(policies) or examples.write(recorded, repository, Path(directory))
+        return on(recorded, tried, world=world, report=report, seed=seed, as_json=as_json)
 
 
 def document(recorded: Recording, trials: Sequence[Trial], compared: Difference | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from autoscaler.backtest import examples, recording
 from autoscaler.backtest.command import run
 from autoscaler.usage import Unusable
 from tests.backtest.conftest import POLICY, Write, delivery, story
@@ -242,3 +243,20 @@ def test_the_report_is_one_page_and_escapes_names(
     ):
         assert words in page
     assert "Where the dollars come from" in capsys.readouterr().out
+
+
+def test_example_policies_price_a_repository_that_has_none(
+    write: Write, tried: Tried, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        *(line for job in (10, 20) for line in story(job, at=job, labels=["ubuntu-latest"])),
+        *story(30, at=30, labels=["ubuntu-24.04-arm"]),
+        *story(40, at=40, labels=["macos-14"]),
+        *story(50, at=50, labels=["windows-2025"]),
+    ]
+    recorded = recording.read(write(lines))
+    found = tried(write(lines), *examples.write(recorded, "octo/app", tmp_path))
+    a, b = found["a"], found["b"]
+    assert a["jobs"]["completed"] == b["jobs"]["completed"] == 3
+    assert a["jobs"]["total"] == 3  # the others stay at GitHub
+    assert Decimal(b["cost_usd"]["cash"]) < Decimal(a["cost_usd"]["cash"]) / 2
