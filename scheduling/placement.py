@@ -215,6 +215,8 @@ def worth(world: World, fund: Fund, now_ms: UnixMs) -> Worth:
 
 def premium(world: World, offer: Offer, now_ms: UnixMs) -> MicroUSD:
     """What an hour of its machines counts more, because they are scarce and others need them more."""
+    if not world.bids:
+        return 0
     bids = (world.bids.get(f"provider:{offer.provider}"), world.bids.get(f"offer:{offer.key}"))
     return sum(bid.premium for bid in bids if bid is not None and now_ms < bid.until_ms)
 

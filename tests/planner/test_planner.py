@@ -126,6 +126,13 @@ class TestBids:
         assert first(rules, seen) == ("cheap", "cash")
         assert first(rules, seen, ends + 10 * 60_000) == ("aws", "gift")
 
+    def test_a_premium_keeps_scarce_machines_for_those_who_save_more_there(self) -> None:
+        rules = policy(CASH)
+        seen = world(rules, *self.sold)
+        assert first(rules, seen) == ("cheap", "cash")
+        evolve(seen, m.FundsValued(NOW, (m.Bid("provider:cheap", 0, NOW + HOUR, premium=600_000),)), NOW)
+        assert first(rules, seen) == ("aws", "cash")
+
 
 @dataclass
 class Inbox:
