@@ -22,7 +22,7 @@ from autoscaler.reconcile import Reconciler
 from autoscaler.store import Entry, Fence, JournalEntry, StaleFence, Store, StoreAway
 from scheduling import messages as m
 from scheduling.evolve import evolve
-from scheduling.lifecycle import JobState
+from scheduling.lifecycle import LIVE, JobState
 from scheduling.model import Verdict
 from scheduling.pending import pending
 from scheduling.plan import plan
@@ -125,6 +125,9 @@ class Daemon:
                     continue
             except (StoreAway, StaleFence, Deposed) as error:
                 log.warning("not leading: %s", error)
+            except Exception:  # a replica that cannot lead must say so and try again, not fall silent
+                log.exception("leading failed in an unforeseen way")
+                self.metrics.commit("failed")
             await self._pause(self.lease_s / 6)
 
     async def stop(self) -> None:
@@ -144,19 +147,18 @@ class Daemon:
     async def _lead(self, fence: Fence) -> None:
         leader = await self._take_over(fence)
         self.metrics.leading(True)
-        duties = [asyncio.create_task(self._keep_lease(leader)), asyncio.create_task(self._loop(leader))]
-        duties.append(asyncio.create_task(Reconciler(self, leader).run()))
+        lease = asyncio.create_task(self._keep_lease(leader))
+        duties = [asyncio.create_task(self._loop(leader)), asyncio.create_task(Reconciler(self, leader).run())]
         try:
-            done, _ = await asyncio.wait(duties, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({lease, *duties}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
             self.leader = None
             self.metrics.leading(False)
+            await _cancel(*duties)  # first, so that nothing new is begun
             await leader.crew.finish(DRAIN_S if self._stopping else 0.0)
-            for task in duties:
-                task.cancel()
-            await asyncio.gather(*duties, return_exceptions=True)
+            await _cancel(lease)
             if self._stopping:
                 await self.store.release(fence)
 
@@ -179,6 +181,10 @@ class Daemon:
         now_ms = self.clock.now_ms()
         leader.inject(m.LeadershipTaken(now_ms, tuple(self.parts.providers), epoch))
         leader.inject(self._activation(self.policy))
+        for name in sorted(
+            {r.offer.provider for r in world.runners.values() if r.state in LIVE} - set(self.parts.providers)
+        ):
+            log.error("machines run at %s, which the policy does not name: put it back until they are gone", name)
         log.info("leading with %d jobs and %d runners on record", len(world.jobs), len(world.runners))
         return leader
 
@@ -310,6 +316,12 @@ class Daemon:
             raise Deposed(f"a commit was not answered: {error}") from error
         self.metrics.commit("done")
         leader.cursor = cursor
+
+
+async def _cancel(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _note(journal: list[JournalEntry], event: m.Event) -> None:

@@ -35,6 +35,8 @@ GITHUB_CONCURRENCY = 16
 leader that does not live long gets some of them done, instead of beginning all and ending none."""
 
 
+_TO_CREATE = (RunnerState.PLANNED, RunnerState.UNKNOWN)
+
 PutJit = Callable[[str, str], Awaitable[None]]
 """Lays a JIT config out for a runner id, encrypted, while this replica leads."""
 
@@ -75,7 +77,8 @@ class Effects:
         self.world, self.github, self.put_jit = world, github, put_jit
         self.fleet, self.clock, self.observe = fleet, clock, observe
         self.providers: Mapping[str, Provider] = {}
-        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._launches: dict[str, asyncio.Semaphore] = {}
+        self._stops: dict[str, asyncio.Semaphore] = {}
         self._rates: dict[str, Rate] = {}
         kinds = (m.CreateJit, m.DeleteRegistration, m.FetchRun)
         self._github_slots = {kind: asyncio.Semaphore(GITHUB_CONCURRENCY) for kind in kinds}
@@ -85,7 +88,8 @@ class Effects:
         """Act through these providers from now on, at their policy's launch rates."""
         self.providers = parts.providers
         for name in parts.providers:
-            self._slots.setdefault(name, asyncio.Semaphore(CONCURRENCY))
+            self._launches.setdefault(name, asyncio.Semaphore(CONCURRENCY))
+            self._stops.setdefault(name, asyncio.Semaphore(CONCURRENCY))
         rates = {name: provider.launch_rate for name, provider in parts.policy.providers.items()}
         self._rates = {name: Rate(self.clock, rate) for name, rate in rates.items() if rate}
 
@@ -103,9 +107,11 @@ class Effects:
         runner = self.world.runners.get(command.runner_id)
         if runner is None:
             return None
+        if self.observe:
+            return self._observed(runner) if isinstance(command, m.CreateMachine) else None
         match command:
             case m.CreateMachine():
-                return await (self._create_observed(runner) if self.observe else self._create(runner))
+                return await self._create(runner)
             case m.CreateJit():
                 async with self._github_slots[m.CreateJit]:
                     return await self._on_github(runner, self._create_jit)
@@ -122,10 +128,10 @@ class Effects:
         if provider is None:
             why = f"provider {runner.offer.provider} is not in the policy any more"
             return m.CreateFailed(self._now(), runner.id, m.Trouble.REFUSED, why)
-        async with self._slots[runner.offer.provider]:
-            if rate := self._rates.get(runner.offer.provider):
-                await rate.acquire()
-            if runner.state not in (RunnerState.PLANNED, RunnerState.UNKNOWN):
+        if rate := self._rates.get(runner.offer.provider):
+            await rate.acquire(lambda: runner.state in _TO_CREATE)
+        async with self._launches[runner.offer.provider]:
+            if runner.state not in _TO_CREATE:
                 return None
             try:
                 async with asyncio.timeout(CALL_LIMIT_S):
@@ -133,16 +139,16 @@ class Effects:
             except (OutcomeUnknown, TimeoutError) as error:
                 return m.CreateUnknown(self._now(), runner.id, _words(error))
             except ProviderError as error:
-                return m.CreateFailed(self._now(), runner.id, error.trouble, _words(error))
+                return m.CreateFailed(self._now(), runner.id, error.trouble, _words(error), error.retry_after_ms)
             except Exception as error:  # nobody knows what happened: the machine may exist
                 log.exception("launch failed in an unforeseen way", extra={"runner": runner.id})
                 return m.CreateUnknown(self._now(), runner.id, _words(error))
         return m.MachineCreated(self._now(), runner.id, instance.ref)
 
-    async def _create_observed(self, runner: Runner) -> m.Event | None:
-        """`--observe`: the intent stands while its job waits, then ends without a machine."""
+    def _observed(self, runner: Runner) -> m.Event | None:
+        """`--observe`: an intent stands while its job waits (a ready floor always does) and gets no machine."""
         job = self.world.jobs.get(runner.launched_for)
-        if job is not None and job.state is JobState.QUEUED:
+        if not runner.launched_for or (job is not None and job.state is JobState.QUEUED):
             return None
         return m.CreateFailed(self._now(), runner.id, m.Trouble.OBSERVED, "--observe launches nothing")
 
@@ -151,7 +157,7 @@ class Effects:
         if provider is None:
             why = f"{runner.offer.provider} is not in the policy any more: its machine {runner.ref} still runs"
             return m.EffectFailed(self._now(), runner.id, m.Trouble.REFUSED, why, 60_000)
-        async with self._slots[runner.offer.provider]:
+        async with self._stops[runner.offer.provider]:
             if runner.state is not RunnerState.STOPPING:
                 return None
             try:

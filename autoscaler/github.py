@@ -169,6 +169,16 @@ class GitHub:
             return known
         return await self._run_flight.do(key, lambda: self._fetch_run(repository, run_id))
 
+    async def run_ended(self, repository: str, run_id: int) -> bool:
+        """Whether GitHub calls the run completed, or has none of that id. Asked anew each time."""
+        runs = f"{_path(repository)}/actions/runs"
+        try:
+            call = Call(Need.RUNNER, "GET", f"{runs}/{run_id}", collection=runs)
+            response = await self._router.call(_owner(repository), call)
+        except NotFound:
+            return True
+        return decode(response, RunShape).status == "completed"
+
     async def job(self, repository: str, job_id: int) -> JobReported | None:
         """What GitHub says of a job now; None: it has no such job."""
         actions = f"{_path(repository)}/actions"

@@ -70,6 +70,7 @@ class RepositoryShape(msgspec.Struct):
 class RunShape(msgspec.Struct):
     id: int
     event: str
+    status: str | None = None
     repository: RepositoryShape | None = None
     head_repository: RepositoryShape | None = None
     head_branch: str | None = None

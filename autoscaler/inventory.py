@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from providers import base
-from providers.base import Instance
+from providers.base import Instance, ProviderError
 from scheduling import ledger
 from scheduling import messages as m
 from scheduling.lifecycle import RunnerState
@@ -39,7 +39,8 @@ class Inventory:
         seen: set[str] = set()
         facts: list[m.Event] = []
         for instance in await self.daemon.parts.providers[self.name].instances():
-            seen.add(instance.runner_id)
+            if instance.ref:
+                seen.add(instance.runner_id)
             fact = await self._compare(instance, began_ms)
             if fact is not None:
                 facts.append(fact)
@@ -61,7 +62,7 @@ class Inventory:
             if not instance.ref:
                 return None
         if runner is None:
-            return self._adopt(instance, now_ms)
+            return None if self.daemon.observe else self._adopt(instance, now_ms)
         if runner.state is RunnerState.GONE:
             await self._remove(instance, now_ms, "its runner has ended", instance.ref)
         elif runner.ref and runner.ref != instance.ref:
@@ -73,12 +74,16 @@ class Inventory:
     async def _remove(self, instance: Instance, now_ms: UnixMs, why: str, *refs: str) -> None:
         """Terminate what no record stands behind, the second time that it is seen."""
         for ref in refs:
-            if self._unwanted.setdefault(ref, now_ms) == now_ms:
+            if self._unwanted.setdefault(ref, now_ms) == now_ms or self.daemon.observe:
                 continue
             log.warning("removing %s of %s: %s", ref, self.name, why, extra={"runner": instance.runner_id})
             self.daemon.metrics.duplicate_machine(self.name)
-            await self.daemon.parts.providers[self.name].terminate(ref)
-            del self._unwanted[ref]
+            try:
+                await self.daemon.parts.providers[self.name].terminate(ref)
+            except ProviderError as error:  # it must not hide what else the inventory tells
+                log.warning("cannot remove %s of %s: %s", ref, self.name, error)
+            else:
+                del self._unwanted[ref]
 
     def _adopt(self, instance: Instance, now_ms: UnixMs) -> m.Event:
         """A machine with our tags that the store does not know gets a record and its hold back."""

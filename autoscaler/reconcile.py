@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autoscaler.github import GitHubError
+from autoscaler.github import GitHubError, Registration
 from autoscaler.inventory import Inventory
 from autoscaler.store import StoreAway
 from autoscaler.sweep import REDELIVERY_MS, STUCK_MS, Sweep
@@ -32,7 +32,9 @@ CONFIRM_MS: DurationMs = 12_000
 OFFERS_MS: DurationMs = 600_000
 REGISTRATIONS_MS: DurationMs = 120_000
 RETRY_MS: DurationMs = 5_000
+LONGEST_RETRY_MS: DurationMs = 60_000
 
+_BEFORE_IDLE = (RunnerState.UNKNOWN, RunnerState.STARTING, RunnerState.READY, RunnerState.REGISTERING)
 _UNPROVEN = (RunnerState.STOPPING, RunnerState.LEAVING, RunnerState.UNKNOWN)
 
 
@@ -42,6 +44,7 @@ class Reconciler:
     def __init__(self, daemon: Daemon, leader: Leader) -> None:
         self.daemon, self.leader, self.world = daemon, leader, leader.world
         self.clock, self.github = daemon.clock, daemon.github
+        self._targets = dict.fromkeys((pool.target for pool in self.world.pools.values()), 3)  # rounds left
         self._missing: set[str] = set()  # registrations that one list lacked
         self._ghosts: set[int] = set()  # registrations of ours without a live runner, seen once
         self._name = re.compile(rf"{re.escape(daemon.fleet.name)}-(r[a-z0-9]{{20}})")
@@ -85,13 +88,16 @@ class Reconciler:
     async def _repeat(
         self, round_: Callable[[], Coroutine[Any, Any, None]], gap_ms: Callable[[], DurationMs]
     ) -> None:
-        """One round after the other; a failed one is logged and tried again soon."""
+        """One round after the other; a failed one is logged and tried again, at first soon."""
+        retry_ms = RETRY_MS
         while True:
             try:
                 await round_()
+                retry_ms = RETRY_MS
             except (ProviderError, GitHubError, StoreAway) as error:
                 log.warning("%s: %s", round_.__qualname__, error)
-                await self.clock.sleep(RETRY_MS)
+                await self.clock.sleep(max(retry_ms, getattr(error, "retry_after_ms", 0)))
+                retry_ms = min(2 * retry_ms, LONGEST_RETRY_MS)
                 continue
             except Exception:
                 log.exception("%s failed in an unforeseen way", round_.__qualname__)
@@ -106,36 +112,47 @@ class Reconciler:
     # ---- registrations -------------------------------------------------------------------------------------
 
     async def registrations(self) -> None:
-        """Ask GitHub for our registrations at every target in use, and delete those that nobody stands behind."""
-        targets = {runner.target for runner in self._registered() if runner.target}
-        targets |= {pool.target for pool in self.world.pools.values()}
+        """Ask GitHub for our registrations at every target in use, and delete those that nobody stands behind.
+
+        A target that was in use is asked twice more, so that what was left there is found; at a takeover all are.
+        """
+        used = {runner.target for runner in self._registered() if runner.target}
+        self._targets = {target: rounds - 1 for target, rounds in self._targets.items() if rounds > 1}
+        self._targets |= dict.fromkeys(used, 3)
         seen: set[str] = set()
-        for target in sorted(targets):
-            for found in await self.github.list_runners(target, f"{self.daemon.fleet.name}-r"):
-                match = self._name.fullmatch(found.name)
-                if match is None:
-                    continue
-                seen.add(match[1])
-                await self._compare(match[1], target, found.id, found.online, found.busy)
-        await self._confirm_missing(targets, seen)
+        listed: set[str] = set()
+        failed: GitHubError | None = None
+        for target in sorted(self._targets):
+            try:
+                for found in await self.github.list_runners(target, f"{self.daemon.fleet.name}-r"):
+                    if match := self._name.fullmatch(found.name):
+                        seen.add(match[1])
+                        await self._compare(match[1], target, found)
+                listed.add(target)
+            except GitHubError as error:  # one that cannot be listed must not hide the others
+                log.warning("cannot list the runners of %s: %s", target, error)
+                failed = error
+        await self._confirm_missing(listed, seen)
+        if failed is not None:
+            raise failed
 
     def _registered(self) -> list[Runner]:
         states = (RunnerState.REGISTERING, RunnerState.IDLE, RunnerState.BUSY, RunnerState.LEAVING)
         return [self.world.runners[key] for state in states for key in self.world.by_state[state]]
 
-    async def _compare(self, runner_id: str, target: str, registration_id: int, online: bool, busy: bool) -> None:
+    async def _compare(self, runner_id: str, target: str, found: Registration) -> None:
         runner = self.world.runners.get(runner_id)
         if runner is None or runner.state in (RunnerState.GONE, RunnerState.STOPPING):
-            await self._ghost(target, registration_id, online or busy)
+            await self._ghost(target, found.id, found.online or found.busy)
             return
-        news = busy or (online and runner.state is RunnerState.REGISTERING)
-        if news and runner.state in (RunnerState.REGISTERING, RunnerState.IDLE):
+        news = found.busy or (found.online and runner.state in _BEFORE_IDLE)
+        if news and runner.state in (*_BEFORE_IDLE, RunnerState.IDLE):
             now_ms = self.clock.now_ms()
-            await self.emit([m.RegistrationSeen(now_ms, runner_id, registration_id, online, busy)])
+            await self.emit([m.RegistrationSeen(now_ms, runner_id, found.id, found.online, found.busy, target)])
 
     async def _ghost(self, target: str, registration_id: int, alive: bool) -> None:
         """A registration of ours without a runner: deleted the second time that it is seen offline and idle."""
-        if alive:
+        if alive or self.daemon.observe:
             self._ghosts.discard(registration_id)
         elif registration_id not in self._ghosts:
             self._ghosts.add(registration_id)

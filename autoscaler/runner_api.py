@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -33,6 +34,7 @@ DETAIL_MAX = 2048
 """Bytes of a stage's detail that are kept."""
 _RUNNER_ID = re.compile(r"r[a-z0-9]{20}")
 _REGISTERED = frozenset({RunnerState.IDLE, RunnerState.BUSY})
+_BOOTING = frozenset({RunnerState.PLANNED, RunnerState.UNKNOWN, RunnerState.STARTING})
 _ENDED = frozenset({RunnerState.LEAVING, RunnerState.STOPPING, RunnerState.GONE})
 _Look = dict[str, tuple[RunnerState | None, str | None]]
 
@@ -81,6 +83,8 @@ class RunnerApi:
         self._waiting[runner_id] += 1
         try:
             look = await self._look([runner_id])
+            if look.get(runner_id, (None, None))[0] in _BOOTING:
+                await self._heard_of(runner_id)
             while True:
                 state, config = look.get(runner_id, (None, None))
                 if state in _ENDED:
@@ -94,6 +98,11 @@ class RunnerApi:
             self._waiting[runner_id] -= 1
             if not self._waiting[runner_id]:
                 del self._waiting[runner_id]
+
+    async def _heard_of(self, runner_id: str) -> None:
+        """Who asks has booted, even if its report was lost or its record was."""
+        with suppress(StoreAway):
+            await self._store.append([StageReported(self._clock.now_ms(), runner_id, Stage.BOOTED)])
 
     def close(self) -> None:
         """Let everybody who waits be told 204 at the next look. For the start of a shut-down."""

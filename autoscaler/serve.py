@@ -63,6 +63,7 @@ class Replica:
             clock=clock,
         )
         self._providers: dict[str, tuple[object, Provider]] = {}
+        self._closing: list[asyncio.Task[None]] = []
         parts = Parts(loaded.policy, self._build(loaded))
         fleet = Fleet(settings.fleet, key, settings.public_url)
         self.daemon = Daemon(self.store, clock, self.github, parts, fleet, self.metrics, observe, poll)
@@ -88,11 +89,17 @@ class Replica:
             else:
                 built[name] = (mark, registry.kind(provider.kind).build(config, self.clock))
         for name, known in self._providers.items():
-            world = self.daemon.world
-            if name not in built and world is not None and world.live_count(f"provider:{name}"):
+            if name not in built and self._may_have_machines(name):
                 built[name] = known
+            elif built.get(name) is not known:
+                self._closing.append(asyncio.create_task(known[1].close()))
         self._providers = built
         return {name: provider for name, (_, provider) in built.items()}
+
+    def _may_have_machines(self, name: str) -> bool:
+        """Only the leader knows."""
+        world = self.daemon.world
+        return world is None or world.live_count(f"provider:{name}") > 0
 
     def application(self) -> web.Application:
         """Everything this replica serves over HTTP."""
@@ -138,6 +145,7 @@ class Replica:
             self._listener.close()
         if self._runner:
             await self._runner.cleanup()
+        await asyncio.gather(*self._closing, return_exceptions=True)
         await self.github.close()
         for _, provider in self._providers.values():
             await provider.close()
@@ -147,8 +155,9 @@ class Replica:
         """Take the policy file anew; a bad one changes nothing but what pages and metrics say."""
         try:
             loaded = load(path, self.clock.now_ms())
+            parts = Parts(loaded.policy, self._build(loaded))
             self._tell_changes(loaded.policy)
-            self.daemon.activate(Parts(loaded.policy, self._build(loaded)))
+            self.daemon.activate(parts)
         except (PolicyError, MissingSdk) as error:
             self.source.policy_error = str(error)
             self.metrics.reloaded(False)

@@ -7,13 +7,14 @@ from contextlib import suppress
 from copy import deepcopy
 
 from autoscaler.daemon import Daemon
+from autoscaler.reconcile import OFFERS_MS
 from autoscaler.store import Loaded, StoreAway
 from autoscaler.views import View
 from providers.base import ProviderError
 from scheduling import ledger
 from scheduling import messages as m
 from scheduling.evolve import evolve
-from scheduling.model import MicroUSD, Verdict
+from scheduling.model import MicroUSD, UnixMs, Verdict
 from scheduling.plan import plan
 from scheduling.world import World
 
@@ -28,6 +29,7 @@ class Source:
         self.daemon = daemon
         self.policy_error = ""
         self._loading = asyncio.Lock()
+        self._listed: list[m.OffersListed] = []
         self._kept: tuple[float, View] | None = None
 
     async def view(self) -> View:
@@ -44,12 +46,18 @@ class Source:
     async def _load(self) -> View:
         """The stored records; refusals are those of a plan on a second copy, since planning changes a world."""
         loaded, now_ms = await self.daemon.store.load(), self.daemon.clock.now_ms()
-        listed: list[m.Event] = []
-        for name, provider in self.daemon.parts.providers.items():
-            with suppress(ProviderError):
-                listed.append(m.OffersListed(now_ms, name, tuple(await provider.offers())))
+        listed = await self._offers(now_ms)
         shown, planned = self._restored(loaded, listed), self._restored(deepcopy(loaded), listed)
         return self._view(shown, plan(planned, self.daemon.policy, now_ms).refusals, leading=False)
+
+    async def _offers(self, now_ms: UnixMs) -> list[m.Event]:
+        """What every provider sells, asked for as rarely as a leader asks."""
+        if not self._listed or now_ms > self._listed[0].at_ms + OFFERS_MS:
+            self._listed = []
+            for name, provider in self.daemon.parts.providers.items():
+                with suppress(ProviderError):
+                    self._listed.append(m.OffersListed(now_ms, name, tuple(await provider.offers())))
+        return list(self._listed)
 
     def _restored(self, loaded: Loaded, listed: list[m.Event]) -> World:
         world = World(self.daemon.fleet.name)

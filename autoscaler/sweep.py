@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from autoscaler.github import GitHubError
 from autoscaler.github_budget import Budget
 from scheduling import messages as m
-from scheduling.lifecycle import JobState, RunnerState
+from scheduling.lifecycle import JOB_RANK, JobState, RunnerState
 from scheduling.matching import matcher
 from scheduling.model import DurationMs, Job, UnixMs
 from scheduling.policy import matches
@@ -57,6 +58,8 @@ class Sweep:
 
     async def redeliver(self) -> None:
         """Ask GitHub to send again what failed since the last look."""
+        if self.daemon.observe:
+            return
         now_ms = self.clock.now_ms()
         since_ms = self._redelivered_ms or now_ms - REDELIVERY_BACK_MS
         count = await self.github.redeliver_failed(since_ms)
@@ -79,14 +82,24 @@ class Sweep:
     async def sweep(self) -> None:
         """List every repository that the policy lets in (or that is polled)."""
         began_ms, before = self.clock.now_ms(), self._left()
+        failed: GitHubError | None = None
         for repository in await self._repositories():
-            listed = await self.github.queued_jobs(repository)
-            await self.emit([job for job in listed if self._wanted(job)])
-            await self._ask_missing(repository, {job_key(job.job_id, job.run_attempt) for job in listed}, began_ms)
+            try:
+                await self._sweep(repository, began_ms)
+            except GitHubError as error:  # one that cannot be listed must not hide the others
+                log.warning("cannot sweep %s: %s", repository, error)
+                failed = error
+        if failed is not None:
+            raise failed
         cost, hourly = max(0, before - self._left()), sum(budget.limit for budget in self._core())
         self._gap_ms = int(3_600_000 * cost / (BUDGET_SHARE * hourly)) if hourly else 0
         self._swept_ms = began_ms
         self.age()
+
+    async def _sweep(self, repository: str, began_ms: UnixMs) -> None:
+        listed = await self.github.queued_jobs(repository)
+        await self.emit([job for job in listed if self._wanted(job)])
+        await self._ask_missing(repository, {job_key(job.job_id, job.run_attempt) for job in listed}, began_ms)
 
     async def _repositories(self) -> Iterable[str]:
         if self.daemon.poll:
@@ -103,13 +116,13 @@ class Sweep:
         return sum(budget.remaining for budget in self._core())
 
     def _wanted(self, job: m.JobReported) -> bool:
-        """Whether a swept job is news. Running ones matter where we know them or run them."""
+        """Whether a swept job is news. Running ones that we do not know matter where they are on our machines."""
         known = self.world.jobs.get(job_key(job.job_id, job.run_attempt))
+        if known is not None:
+            return JOB_RANK[job.state] > JOB_RANK[known.state]
         if job.state is JobState.IN_PROGRESS:
-            return (known is not None and known.state is not JobState.IN_PROGRESS) or (
-                known is None and self._ours.fullmatch(job.runner_name) is not None
-            )
-        return known is None and matcher(self.daemon.policy).is_ours(job.labels)
+            return self._ours.fullmatch(job.runner_name) is not None
+        return matcher(self.daemon.policy).is_ours(job.labels)
 
     async def _ask_missing(self, repository: str, listed: set[str], began_ms: UnixMs) -> None:
         """Jobs that we hold for unfinished and a list lacks are asked for by id: none is taken for ended."""
@@ -121,13 +134,15 @@ class Sweep:
         )
         missing = [job for job in open_jobs if job.seen_ms < began_ms - STUCK_MS and job.state in _OPEN]
         for job in sorted(missing, key=lambda job: job.checked_ms)[:CHECKS_A_ROUND]:
-            await self._ask(job, run_ended=True)
+            await self._ask(job)
 
-    async def _ask(self, job: Job, run_ended: bool = False) -> None:
-        """Ask for one job. Queued, twice apart, in a run that GitHub no longer lists: it will never be given."""
+    async def _ask(self, job: Job) -> None:
+        """Ask for one job. Still queued though its run is completed: GitHub will never give it to anybody."""
         now_ms = self.clock.now_ms()
         found = await self.github.job(job.repository, job.job_id)
-        never = run_ended and job.checked_ms and found is not None and found.state is JobState.QUEUED
+        never = False
+        if found is not None and found.state is JobState.QUEUED:
+            never = await self.github.run_ended(job.repository, job.run_id)
         if found is None or never:
             attempt = int(job.key.rpartition(".")[2])
             found = m.JobReported(
@@ -164,4 +179,4 @@ class Sweep:
         return found
 
 
-_OPEN = (JobState.QUEUED, JobState.IN_PROGRESS)
+_OPEN = (JobState.WAITING, JobState.QUEUED, JobState.IN_PROGRESS)

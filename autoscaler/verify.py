@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autoscaler.github import GitHub, GitHubError, Registration
 from autoscaler.store import Store
 from providers.base import Instance, Provider, ProviderError
-from scheduling.lifecycle import RunnerState
+from scheduling.lifecycle import LIVE, RunnerState
 from scheduling.model import Runner
 from scheduling.world import World
 
@@ -57,6 +58,11 @@ async def _look(store: Store, fleet: str, providers: Mapping[str, Provider], git
             found.append(Disagreement(name, f"cannot list its machines: {error}"))
             continue
         found += [Disagreement(name, what) for what in _machines(name, world, instances)]
+    strays = Counter(r.offer.provider for r in world.runners.values() if r.state in LIVE)
+    for name in sorted(strays.keys() - providers.keys()):
+        found.append(
+            Disagreement(name, f"{strays[name]} runners are on record there, but the policy does not name it")
+        )
     registered = [runner for runner in world.runners.values() if runner.target and runner.state in _REGISTERED]
     for target in sorted({pool.target for pool in world.pools.values()} | {r.target for r in registered}):
         try:

@@ -169,7 +169,7 @@ def book(spends: dict[str, Spend], runner: Runner, event: RunnerSettled) -> Chan
 
 
 def overrun(fund: Fund, account: FundAccount, name: str | None = None) -> MicroUSD:
-    """By how much facts (a zombie, a lowered limit, an adopted machine) exceed the limit: in that period, or in all.
+    """By how much facts (a zombie, a lowered limit, an adopted machine) exceed the limit, in a period or in all.
 
     A decision never does, so a fund that is overrun is closed by having nothing left.
     """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
-from scheduling.model import Hardware, Job, Offer, Pool, Purchase, UnixMs
+from scheduling.model import DurationMs, Hardware, Job, Offer, Pool, Purchase, UnixMs
 from scheduling.policy import Forks, Policy, Rule, RunnerType, Selector, matches
 from scheduling.world import NEEDS_FACTS
 
@@ -30,6 +31,12 @@ class Route:
     again_ms: UnixMs = 0
 
 
+KEPT = 8_192
+"""Answers kept of each kind: other people's labels and refs may be without number."""
+TASTE_PATIENCE_MS: DurationMs = 20_000
+"""How long a job waits for facts that only its preferences need."""
+
+
 class Matcher:
     """Everything about labels that one policy version decides, with answers kept."""
 
@@ -39,18 +46,15 @@ class Matcher:
             name: frozenset(label.casefold() for label in rtype.labels)
             for name, rtype in policy.runner_types.items()
         }
-        self._types: dict[tuple[str, ...], tuple[RunnerType, ...]] = {}
-        self._tastes: dict[tuple[str, str, str, bool], Taste] = {}
-        self._rules_need_facts = any(rule.ref or rule.event for rule in policy.rules)
+        self.types = lru_cache(KEPT)(self._types)
+        self._taste_of = lru_cache(KEPT)(self._taste)
+        self._asks = lru_cache(KEPT)(self._rules_ask)
 
-    def types(self, labels: tuple[str, ...]) -> tuple[RunnerType, ...]:
+    def _types(self, labels: tuple[str, ...]) -> tuple[RunnerType, ...]:
         """Runner types that carry all these (case-folded) labels, in the policy's order."""
-        found = self._types.get(labels)
-        if found is None:
-            wanted = frozenset(labels)
-            names = [name for name, has in self._labels.items() if wanted <= has] if wanted else []
-            found = self._types[labels] = tuple(self.policy.runner_types[name] for name in names)
-        return found
+        wanted = frozenset(labels)
+        names = [name for name, has in self._labels.items() if wanted <= has] if wanted else []
+        return tuple(self.policy.runner_types[name] for name in names)
 
     def is_ours(self, labels: tuple[str, ...]) -> bool:
         """False when no type matches and some label is one that the policy leaves to others."""
@@ -60,24 +64,36 @@ class Matcher:
         return not any(matches(self.policy.ignore_labels, label) for label in folded)
 
     def taste(self, job: Job) -> Taste:
+        """What the rules say of this job; until its run is known, it counts as a fork's."""
         facts = job.facts
-        event, ref, fork = (
-            (facts.event, facts.ref, facts.fork) if facts and self._rules_need_facts else ("", "", True)
-        )
-        key = (job.repository, event, ref, fork)
-        taste = self._tastes.get(key)
-        if taste is None:
-            rules = [rule for rule in self.policy.rules if _applies(rule, *key)]
-            taste = self._tastes[key] = _combine(rules)
-        return taste
+        if facts is None or not self._asks(job.repository)[0]:
+            return self._taste_of(job.repository, "", "", True)
+        return self._taste_of(job.repository, facts.event, facts.ref, facts.fork)
+
+    def _taste(self, repository: str, event: str, ref: str, fork: bool) -> Taste:
+        return _combine([rule for rule in self.policy.rules if _applies(rule, repository, event, ref, fork)])
+
+    def _rules_ask(self, repository: str) -> tuple[bool, bool]:
+        """Whether rules for this repository look at the run, and whether one of them restricts providers."""
+        asking = [
+            rule
+            for rule in self.policy.rules
+            if (rule.ref or rule.event) and (not rule.repository or matches(rule.repository, repository))
+        ]
+        return bool(asking), any(rule.only or rule.deny for rule in asking)
 
     def route(self, job: Job, now_ms: UnixMs) -> Route:
         """The pools for a queued job: one for each runner type that has its labels and lets it in."""
         types = self.types(job.labels)
         if not types:
             return Route(blocked=self._unroutable(job))
-        if job.facts is None and (self._rules_need_facts or any(_needs_facts(rtype) for rtype in types)):
-            return Route(blocked=NEEDS_FACTS)
+        if job.facts is None:
+            asked, restricts = self._asks(job.repository)
+            if restricts or any(_needs_facts(rtype) for rtype in types):
+                return Route(blocked=NEEDS_FACTS)
+            patience_ms = job.seen_ms + TASTE_PATIENCE_MS
+            if asked and now_ms < patience_ms:  # a preference is worth a moment, not a standstill
+                return Route(blocked=NEEDS_FACTS, again_ms=patience_ms)
         taste, pools, refusals, again_ms = self.taste(job), [], [], 0
         for rtype in types:
             refusal, later_ms = _refused(rtype, job, now_ms)

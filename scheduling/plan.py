@@ -33,7 +33,7 @@ def plan(world: World, policy: Policy, now_ms: UnixMs) -> Plan:
 def _next_wake(draft: Draft) -> UnixMs:
     """The next deadline of a record; soon when a bound was reached; each minute while windows or refusals wait."""
     now_ms, wakes = draft.now_ms, draft.world.wakes
-    if draft.launches >= LAUNCHES_A_TICK or draft.plan.reaps_capped:
+    if draft.launches >= LAUNCHES_A_TICK:
         return now_ms
     waiting = bool(draft.plan.refusals) or any(rtype.ready for rtype in draft.policy.runner_types.values())
     times = [wakes[0][0]] if wakes else []

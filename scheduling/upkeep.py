@@ -7,10 +7,10 @@ from itertools import islice
 
 from scheduling import ledger
 from scheduling import messages as m
-from scheduling.draft import REAPS_A_TICK, Draft
+from scheduling.draft import REAPS_A_MINUTE, Draft
 from scheduling.lifecycle import GoneReason, RunnerState
 from scheduling.model import Runner, UnixMs
-from scheduling.policy import RunnerType
+from scheduling.policy import MINUTE_MS, RunnerType
 from scheduling.reaping import CONFIRM_GAP_MS, deadline, finished_for_good, timed_out
 from scheduling.windows import is_open
 
@@ -37,9 +37,6 @@ def wake(draft: Draft) -> None:
     """Judge every record whose time has come."""
     wakes, world = draft.world.wakes, draft.world
     while wakes and wakes[0][0] <= draft.now_ms:
-        if draft.reaps >= REAPS_A_TICK:
-            draft.plan.reaps_capped = True
-            break
         at_ms, kind, key = heapq.heappop(wakes)
         if world.due.get(key) == at_ms:
             del world.due[key]
@@ -65,7 +62,7 @@ def _judge(draft: Draft, runner: Runner) -> None:
     elif runner.state is RunnerState.READY and runner.free_ms:
         if now_ms < runner.free_ms + runner.terms.idle_timeout_ms:
             return
-        if above_floor(draft, runner):
+        if runner.adopted or above_floor(draft, runner):
             reap(draft, runner, GoneReason.SURPLUS)
         else:
             draft.world.wake_at(now_ms + LOOK_AGAIN_MS, "runner", runner.id)
@@ -88,7 +85,15 @@ def _judge_idle(draft: Draft, runner: Runner) -> None:
 
 
 def reap(draft: Draft, runner: Runner, reason: GoneReason) -> None:
-    draft.reaps += 1
+    """Let it go, unless this minute's kills are used up: then it is judged again in the next one."""
+    world, minute = draft.world, draft.now_ms // MINUTE_MS
+    if world.reaps[0] != minute:
+        world.reaps = (minute, 0)
+    if world.reaps[1] >= REAPS_A_MINUTE:
+        draft.plan.reaps_capped = True
+        world.wake_at((minute + 1) * MINUTE_MS, "runner", runner.id)
+        return
+    world.reaps = (minute, world.reaps[1] + 1)
     draft.decide(m.ReapDecided(draft.now_ms, runner.id, reason))
 
 

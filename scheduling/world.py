@@ -72,10 +72,10 @@ class World:
         self.finished: dict[str, None] = {}  # completed jobs, in order of completion
         self.supply: dict[str, dict[str, None]] = {}  # pool -> runners that can still take one of its jobs
         self.free: dict[str, dict[str, None]] = {}  # runner type -> runners on their way to no pool, or ready
-        self.live: dict[str, int] = {
-            "": 0
-        }  # "", `type:`, `provider:`, `offer:`, `repository:` -> runners not proven gone
+        # "", `type:`, `provider:`, `offer:`, `repository:` -> runners not proven gone
+        self.live: dict[str, int] = {"": 0}
         self.by_state: dict[RunnerState, dict[str, None]] = {state: {} for state in RunnerState}
+        self.reaps = (0, 0)  # (minute, kills decided in it)
         self.next_forget_ms: UnixMs = 0
         self.due: dict[str, UnixMs] = {}  # runner -> its next deadline among the wakes
         self.wakes: list[tuple[UnixMs, str, str]] = []  # heap of (time, `runner` or `job`, key)
@@ -233,8 +233,8 @@ def is_supply(runner: Runner) -> bool:
 
     A busy runner counts until GitHub has said which job it runs: that job still stands in the queue.
     """
-    if runner.adopted and runner.state is RunnerState.STARTING:
-        return False  # nobody knows what it does until it is heard of
+    if runner.adopted and runner.state in (RunnerState.STARTING, RunnerState.READY):
+        return False  # its registration may have been made in the life that was lost: it gets no other
     return runner.state in SUPPLY or (runner.state is RunnerState.BUSY and not runner.running)
 
 
