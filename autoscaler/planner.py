@@ -76,20 +76,31 @@ def _urgency(seen: Outlook, fund: Fund, place: int, now_ms: UnixMs) -> float:
     if not fund.until_ms or not weekly:
         return 0.0
     weeks = (fund.until_ms - max(now_ms, fund.from_ms or 0)) / demand.WEEK_MS
-    return min(1.0, seen.problem.purses[place].amount / ONE_PPM / (weekly * weeks))
+    return min(1.0, _whole(seen, fund, place, now_ms) / ONE_PPM / (weekly * weeks))
+
+
+def _whole(seen: Outlook, fund: Fund, place: int, now_ms: UnixMs) -> int:
+    """Micro-dollars left of the fund, of which the programme saw its horizon's part."""
+    amount, end_ms = seen.problem.purses[place].amount, seen.problem.segments[-1].end_ms
+    if fund.until_ms is None or fund.until_ms <= end_ms:
+        return amount
+    return amount * (fund.until_ms - now_ms) // (end_ms - now_ms)
 
 
 def _why(seen: Outlook, solution: Solution, fund: Fund, place: int, value_ppm: int, now_ms: UnixMs) -> str:
     purse, weekly = seen.problem.purses[place], seen.rates.get(fund.name, 0.0)
     text = f"a {fund.name} dollar counts as ${value_ppm / ONE_PPM:.2f} now, because "
     left = purse.amount - round(solution.spent[place] * ONE_PPM)
+    if fund.until_ms and fund.until_ms > seen.problem.segments[-1].end_ms:
+        left = left * _whole(seen, fund, place, now_ms) // max(1, purse.amount)
     if value_ppm < 2 * ONE_PPM // 100:
         if not fund.until_ms:
             return text + "there is more of it than can be used"
         return text + f"{usd(max(0, left))} of it would be left on {_date(fund.until_ms)}"
     if purse.amount <= 0:
         return text + "it is spent"
-    lasts_ms = int(purse.amount / ONE_PPM / weekly * demand.WEEK_MS) if weekly else NEVER
+    whole = _whole(seen, fund, place, now_ms)
+    lasts_ms = int(whole / ONE_PPM / weekly * demand.WEEK_MS) if weekly else NEVER
     start_ms = max(now_ms, fund.from_ms or 0)
     if fund.until_ms and start_ms + lasts_ms >= fund.until_ms:
         return text + f"all of it is needed until {_date(fund.until_ms)}"

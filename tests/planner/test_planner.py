@@ -90,6 +90,14 @@ class TestBids:
         assert bid.why.startswith("a gift dollar counts as $0.00 now, because $13,")
         assert bid.why.endswith("of it would be left on 28 December 2026")
 
+    def test_a_fund_beyond_the_horizon_counts_in_proportion(self) -> None:
+        """A year's $26,000 are $500 a week; ten machines could use $1,680 a week of it."""
+        rules = policy(credit("gift", 26_000, "aws", days=364), CASH)
+        bid = bids(rules, world(rules, *self.sold))["gift"]
+        assert 400_000 < bid.value_ppm < 490_000
+        assert "it would last until" in bid.why
+        assert bid.why.endswith(" March 2027")
+
     def test_what_ends_first_of_two_leftovers_goes_first(self) -> None:
         rules = policy(credit("late", 20_000, "aws", days=40), credit("soon", 20_000, "aws"), CASH)
         found = bids(rules, world(rules, *self.sold))
