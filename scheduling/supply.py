@@ -90,16 +90,20 @@ def _drain(draft: Draft) -> None:
     world, policy = draft.world, draft.policy
     providers = {scope[9:] for scope in world.live if scope.startswith("provider:")}
     types = {scope[5:] for scope in world.live if scope.startswith("type:")}
+    holding = {name for name, account in world.funds.items() if account.held}
     if (
         world.switches.keys() <= {PAUSED}
         and providers <= policy.providers.keys()
         and types <= policy.runner_types.keys()
+        and holding <= policy.funds.keys()
     ):
         return
     for state in (*_RELEASABLE, RunnerState.IDLE):
         for runner_id in list(world.by_state[state]):
             if drained(draft, world.runners[runner_id]):
                 reap(draft, world.runners[runner_id], GoneReason.DRAINED)
+            if draft.plan.reaps_capped:
+                return
 
 
 def _release(draft: Draft, pool: str, surplus: int) -> None:
@@ -112,9 +116,14 @@ def _release(draft: Draft, pool: str, surplus: int) -> None:
 
 
 def drained(draft: Draft, runner: Runner) -> bool:
-    """Whether an operator, or the policy by no longer naming its provider or type, wants no more of it."""
+    """Whether an operator, or the policy by no longer naming its provider or type, wants no more of it.
+
+    Nobody may use a free machine that is paid by a fund which the policy does not name any more.
+    """
     provider, rtype = runner.offer.provider, runner.runner_type
     if provider not in draft.policy.providers or rtype not in draft.policy.runner_types:
+        return True
+    if not runner.pool and any(part.fund not in draft.policy.funds for part in runner.hold):
         return True
     switches = draft.world.switches
     return bool(switches) and any(name in switches for name in ("all", f"provider:{provider}", f"type:{rtype}"))
