@@ -41,6 +41,7 @@ CHANCES: dict[str, tuple[float, float]] = {
     "github_stale_busy": (0.5, 1.0),
     "github_false_busy": (0.2, 0.9),
     "github_omits": (0.1, 0.8),
+    "callback_lost": (0.3, 1.0),
     "webhook_lost": (0.2, 1.0),
     "webhook_doubled": (0.3, 1.0),
     "webhook_late": (0.3, 1.0),

@@ -38,6 +38,7 @@ class Machines:
     side: RunnerSide
     post: Post
     watcher: Watcher
+    strikes: Callable[[str], bool]
     running: dict[str, GivenJob] = field(default_factory=dict)  # machine ref -> what its program works on
     _decoder: msgspec.json.Decoder[Boot] = field(default_factory=lambda: msgspec.json.Decoder(Boot))
 
@@ -73,7 +74,8 @@ class SimProgram(Program):
             self.machines.watcher.step_begins(self.machine, self.job)
         elif stage is Stage.FINISHED:
             self.machines.running.pop(self.machine.ref, None)
-        await super().report(stage, detail)
+        if not self.machines.strikes("callback_lost"):
+            await super().report(stage, detail)
 
     async def ask(self, method: str, url: str, **options: Any) -> tuple[int, Any]:
         path, _, query = url.partition("?")

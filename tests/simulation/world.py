@@ -77,7 +77,7 @@ class SimWorld:
         self.hooks = Hooks(self.wire, self.weather, self.webhook_secret, self._post_webhook)
         self.truth.on_job = self._on_job
         self.checker = Checker(self)
-        self.machines = Machines(self.clock, self.side, self._post, self.checker)
+        self.machines = Machines(self.clock, self.side, self._post, self.checker, self.weather.strikes)
         self.clouds = {
             name: Cloud(name, self.clock, self.weather, self.machines.run) for name in self.policy.providers
         }
