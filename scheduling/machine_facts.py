@@ -8,7 +8,7 @@ from scheduling import ledger
 from scheduling import messages as m
 from scheduling.launch_facts import machine_created
 from scheduling.lifecycle import GoneReason, JobState, RunnerFact, RunnerState
-from scheduling.model import Runner, UnixMs
+from scheduling.model import Pool, Runner, UnixMs
 from scheduling.moving import failed_once, move
 from scheduling.reaping import ABSENCE_GAP_MS, finished_for_good, provably_absent
 from scheduling.world import Handlers, Key, World
@@ -25,7 +25,7 @@ def _stage(world: World, event: m.StageReported, now_ms: UnixMs, changed: set[Ke
             move(world, runner, RunnerFact.REGISTERED, now_ms, changed)
         case m.Stage.STARTED:
             # left-over job code may say anything once the job, or its time, is over
-            if runner.reason not in (GoneReason.DONE, GoneReason.MAX_LIFETIME):
+            if runner.reason not in _OVER:
                 move(world, runner, RunnerFact.JOB_STARTED, now_ms, changed)
         case m.Stage.FAILED | m.Stage.REFUSED:
             runner.detail = event.detail
@@ -45,15 +45,32 @@ def _registration_seen(world: World, event: m.RegistrationSeen, now_ms: UnixMs, 
         return
     if runner.registration_id != event.registration_id and runner.state is not RunnerState.LEAVING:
         runner.registration_id = event.registration_id
-        runner.target = event.target or runner.target
         changed.add(("runner", runner.id))
+    if event.target and not runner.pool:
+        _join_pool(world, runner, event.target, changed)
     if event.online and runner.state in _UNREGISTERED:
         move(world, runner, RunnerFact.REGISTERED, now_ms, changed)
-    if event.busy and runner.reason is not GoneReason.DONE and runner.state is not RunnerState.BUSY:
+    if event.busy and runner.reason not in _OVER and runner.state is not RunnerState.BUSY:
         move(world, runner, RunnerFact.JOB_STARTED, now_ms, changed)
 
 
 _UNREGISTERED = (RunnerState.UNKNOWN, RunnerState.STARTING, RunnerState.READY, RunnerState.REGISTERING)
+_OVER = (GoneReason.DONE, GoneReason.MAX_LIFETIME)
+"""Ends that no later word of a running job undoes."""
+
+
+def _join_pool(world: World, runner: Runner, target: str, changed: set[Key]) -> None:
+    """A registered runner without a pool serves whoever is served at its target."""
+    repository = target.removeprefix("repo:") if target.startswith("repo:") else ""
+    pool = Pool(f"{runner.runner_type}@{target}", runner.runner_type, target, repository)
+    if pool.key not in world.pools:
+        world.pools[pool.key] = pool
+        changed.add(("pool", pool.key))
+    world.unindex_runner(runner)
+    runner.target, runner.pool, runner.free_ms = target, pool.key, 0
+    runner.repository = runner.repository or repository
+    world.index_runner(runner)
+    changed.add(("runner", runner.id))
 
 
 def _registration_absent(world: World, event: m.RegistrationAbsent, now_ms: UnixMs, changed: set[Key]) -> None:

@@ -73,6 +73,12 @@ def _judge(draft: Draft, runner: Runner) -> None:
 def _judge_idle(draft: Draft, runner: Runner) -> None:
     """Idle and surplus, found so twice and apart: GitHub may have given it a job that we do not know of yet."""
     world, now_ms = draft.world, draft.now_ms
+    if not runner.pool:  # only GitHub knows where it is registered, so nobody can ask whether a job runs on it
+        if now_ms >= runner.registered_ms + runner.terms.max_lifetime_ms:
+            reap(draft, runner, GoneReason.MAX_LIFETIME)
+        else:
+            world.wake_at(now_ms + LOOK_AGAIN_MS, "runner", runner.id)
+        return
     surplus = len(world.supply.get(runner.pool, ())) > len(world.queued.get(runner.pool, ()))
     if not surplus:
         if runner.suspect_ms:

@@ -3,26 +3,126 @@
 from __future__ import annotations
 
 from scheduling import messages as m
-from scheduling.lifecycle import JobState, RunnerState
-from tests.core.fleet import MINUTE, Fleet, policy
+from scheduling.lifecycle import GoneReason, JobState, RunnerState
+from scheduling.model import Runner
+from scheduling.policy import ReadyFloor
+from tests.core.fleet import HOUR, MINUTE, SECOND, Fleet, policy, runner_type
+
+TARGET = "repo:acme/app"
+
+
+def adopted(register: bool = False, busy: bool = False, ready: int = 0) -> tuple[Fleet, Runner]:
+    """A new fleet that adopted the only machine of one whose records are lost."""
+    before = Fleet(policy())
+    before.job(1)
+    (old,) = before.idle()
+    fleet = Fleet(policy(runner_type(ready=(ReadyFloor(ready),))))
+    fleet.world.epoch = "another leader's"
+    fleet.cloud = before.cloud
+    fleet.registered = {old.id} if register else set()
+    fleet.busy = {old.id} if busy else set()
+    adopt(fleet, old)
+    return fleet, fleet.world.runners[old.id]
+
+
+def adopt(fleet: Fleet, old: Runner) -> None:
+    began_ms = fleet.now - 10 * MINUTE
+    fleet.tell(
+        m.MachineAdopted(
+            fleet.now, old.id, old.ref, "linux", old.offer, old.price, old.fund, old.hold, old.terms, began_ms
+        )
+    )
+
+
+def seen(fleet: Fleet, runner: Runner, busy: bool) -> None:
+    fleet.tell(m.RegistrationSeen(fleet.now, runner.id, 77, online=True, busy=busy, target=TARGET))
 
 
 def test_a_job_that_was_reported_before_its_machine_was_adopted_is_not_stopped() -> None:
     before = Fleet(policy())
     before.job(1)
-    (runner,) = before.idle()
-
+    (old,) = before.idle()
     fleet = Fleet(before.policy)
-    fleet.cloud, fleet.busy = before.cloud, {runner.id}
-    fleet.job(1, JobState.IN_PROGRESS, runner_name=f"acme-{runner.id}")
-    adopted = m.MachineAdopted(
-        fleet.now, runner.id, runner.ref, runner.runner_type, runner.offer, runner.price, runner.fund, runner.hold,
-        runner.terms, fleet.now,
-    )  # fmt: skip
-    fleet.tell(adopted)
-
-    fleet.run(runner.terms.boot_timeout_ms + 5 * MINUTE)
-    record = fleet.world.runners[runner.id]
-    assert (record.state, record.running) == (RunnerState.BUSY, "1.1")
+    fleet.cloud, fleet.busy = before.cloud, {old.id}
+    fleet.job(1, JobState.IN_PROGRESS, runner_name=f"acme-{old.id}")
+    adopt(fleet, old)
+    fleet.run(old.terms.boot_timeout_ms + 5 * MINUTE)
+    runner = fleet.world.runners[old.id]
+    assert (runner.state, runner.running) == (RunnerState.BUSY, "1.1")
     assert fleet.record(1).runner == runner.id
     assert runner.id in fleet.cloud.machines
+
+
+def test_one_that_github_lists_busy_is_busy_and_is_not_stopped() -> None:
+    fleet, runner = adopted(register=True, busy=True)
+    seen(fleet, runner, busy=True)
+    fleet.run(HOUR, every=MINUTE)
+    assert runner.state is RunnerState.BUSY
+    assert runner.id in fleet.cloud.machines
+
+
+def test_one_that_github_lists_idle_leaves_with_its_registration() -> None:
+    fleet, runner = adopted(register=True)
+    seen(fleet, runner, busy=False)
+    fleet.step()
+    assert (runner.state, runner.target) == (RunnerState.IDLE, TARGET)
+    fleet.run(10 * MINUTE)
+    assert (runner.state, runner.reason) == (RunnerState.GONE, GoneReason.IDLE)
+    assert fleet.at_rest()
+
+
+def test_one_that_github_lists_idle_serves_a_job_of_its_repository() -> None:
+    fleet, runner = adopted(register=True)
+    seen(fleet, runner, busy=False)
+    fleet.job(2)
+    fleet.step()
+    assert not fleet.planned()
+    fleet.start(2, runner)
+    fleet.run(10 * MINUTE)
+    assert runner.state is RunnerState.BUSY
+    fleet.finish(2, runner)
+    fleet.run(3 * MINUTE)
+    assert fleet.at_rest()
+
+
+def test_one_that_says_it_is_online_stays_until_github_has_said_where() -> None:
+    """Without its registration nothing would keep GitHub from giving it a job while it is stopped."""
+    fleet, runner = adopted(register=True)
+    fleet.tell(m.StageReported(fleet.now, runner.id, m.Stage.REGISTERED))
+    fleet.job(2)
+    fleet.step()
+    fleet.run(20 * MINUTE)
+    assert runner.state is RunnerState.IDLE
+    fleet.finish(2, conclusion="cancelled")
+    seen(fleet, runner, busy=False)
+    fleet.run(10 * MINUTE)
+    assert runner.reason is GoneReason.IDLE
+    assert runner.id not in fleet.registered
+
+
+def test_one_that_nobody_has_heard_of_is_no_supply() -> None:
+    fleet, runner = adopted()
+    fleet.job(2)
+    fleet.step()
+    assert [planned.launched_for for planned in fleet.planned()] == ["2.1"]
+    assert runner.state is RunnerState.STARTING
+
+
+def test_one_that_is_ready_gets_no_second_registration_and_goes_after_its_idle_time() -> None:
+    fleet, runner = adopted(ready=1)
+    fleet.tell(m.StageReported(fleet.now, runner.id, m.Stage.BOOTED))
+    fleet.job(2)
+    fleet.step(SECOND)
+    fleet.step(SECOND)
+    assert runner.state is RunnerState.READY
+    assert len(fleet.runners(RunnerState.STARTING)) == 2  # for the job and for the floor
+    fleet.run(runner.terms.idle_timeout_ms + 2 * MINUTE)
+    assert runner.id not in fleet.registered
+    assert (runner.state, runner.reason) == (RunnerState.GONE, GoneReason.SURPLUS)
+
+
+def test_one_that_never_calls_cools_no_image() -> None:
+    fleet, runner = adopted()
+    fleet.run(runner.terms.boot_timeout_ms + 2 * MINUTE)
+    assert runner.reason is GoneReason.BOOT_TIMEOUT
+    assert not fleet.world.cooldowns
