@@ -38,6 +38,7 @@ class Candidate:
     payers: tuple[Fund, ...]  # every eligible fund of this offer, in order: who may take over after `fund`
     score: MicroUSD
     order: tuple[object, ...]
+    verdict: Verdict  # its terms, as every placement that passed it over shows them
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,8 @@ def _consider(
         return
     if price == 0:
         score = sum(score_terms(world, policy, wish, offer, 0, 0, now_ms).values())
-        candidates.append(Candidate(offer, 0, None, (), score, _order(wish, offer, FREE, score, "")))
+        verdict = Verdict(offer.key, "", 0, score)
+        candidates.append(Candidate(offer, 0, None, (), score, _order(wish, offer, FREE, score, ""), verdict))
         return
     funds = [fund for fund in policy.funds.values() if pays(fund, wish, offer)]
     open_funds = [fund for fund in funds if ledger.open_at(fund, now_ms)]
@@ -128,7 +130,8 @@ def _consider(
     for fund in (fund for fund in payers if fund in open_funds):
         score = sum(score_terms(world, policy, wish, offer, price, worths[fund.name].value_ppm, now_ms).values())
         order = _order(wish, offer, worths[fund.name], score, fund.name)
-        candidates.append(Candidate(offer, price, fund, tuple(payers), score, order))
+        verdict = Verdict(offer.key, fund.name, price, score)
+        candidates.append(Candidate(offer, price, fund, tuple(payers), score, order, verdict))
 
 
 def ineligible(
@@ -258,9 +261,9 @@ def choose(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Choice |
         if isinstance(hold, str):
             verdicts.append(Verdict(offer.key, name, candidate.price, candidate.score, hold))
             continue
-        verdicts.append(Verdict(offer.key, name, candidate.price, candidate.score))
+        verdicts.append(candidate.verdict)
         rest = ranking.candidates[index + 1 : index + 1 + max(0, SHOWN - len(verdicts))]
-        verdicts += [Verdict(c.offer.key, c.fund.name if c.fund else "", c.price, c.score) for c in rest]
+        verdicts += [each.verdict for each in rest]
         image = image_of(policy, wish.rtype, policy.providers[offer.provider], offer) or ""
         probes = probing(world, (*offer_scopes(offer), _image_scope(image, offer)), now_ms)
         return Choice(candidate, hold, probes, image, tuple(verdicts[-SHOWN:]))

@@ -35,8 +35,14 @@ def _next_wake(draft: Draft) -> UnixMs:
     now_ms, wakes = draft.now_ms, draft.world.wakes
     if draft.launches >= LAUNCHES_A_TICK:
         return now_ms
-    waiting = bool(draft.plan.refusals) or any(rtype.ready for rtype in draft.policy.runner_types.values())
+    waiting = bool(draft.plan.refusals) or _has_floors(draft.policy)
     times = [wakes[0][0]] if wakes else []
     if waiting:
         times.append(now_ms - now_ms % 60_000 + 60_000)
     return min(times, default=0)
+
+
+def _has_floors(policy: Policy) -> bool:
+    if "floors" not in policy.memo:
+        policy.memo["floors"] = any(rtype.ready for rtype in policy.runner_types.values())
+    return bool(policy.memo["floors"])

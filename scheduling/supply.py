@@ -16,7 +16,7 @@ from scheduling.model import Job, LaunchTerms, Pool, Runner, Verdict
 from scheduling.placement import Choice, Wish
 from scheduling.policy import Policy, RunnerType
 from scheduling.upkeep import floor_of, reap
-from scheduling.world import PAUSED, World
+from scheduling.world import LIVE_NAMES, PAUSED, World
 
 _ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -88,15 +88,8 @@ def hand_over(draft: Draft) -> None:
 def _drain(draft: Draft) -> None:
     """What is not wanted any more and runs no job goes; GitHub keeps a registered runner whose job has begun."""
     world, policy = draft.world, draft.policy
-    providers = {scope[9:] for scope in world.live if scope.startswith("provider:")}
-    types = {scope[5:] for scope in world.live if scope.startswith("type:")}
     holding = {name for name, account in world.funds.items() if account.held}
-    if (
-        world.switches.keys() <= {PAUSED}
-        and providers <= policy.providers.keys()
-        and types <= policy.runner_types.keys()
-        and holding <= policy.funds.keys()
-    ):
+    if world.switches.keys() <= {PAUSED} and holding <= policy.funds.keys() and _all_named(world, policy):
         return
     for state in (*_RELEASABLE, RunnerState.IDLE):
         for runner_id in list(world.by_state[state]):
@@ -104,6 +97,17 @@ def _drain(draft: Draft) -> None:
                 reap(draft, world.runners[runner_id], GoneReason.DRAINED)
             if draft.plan.reaps_capped:
                 return
+
+
+def _all_named(world: World, policy: Policy) -> bool:
+    """Whether the policy names the type and provider of every live runner; kept until one of another lives."""
+    if world.cache.get(LIVE_NAMES) != policy.hash:
+        providers = {scope[9:] for scope in world.live if scope.startswith("provider:")}
+        types = {scope[5:] for scope in world.live if scope.startswith("type:")}
+        if not (providers <= policy.providers.keys() and types <= policy.runner_types.keys()):
+            return False
+        world.cache[LIVE_NAMES] = policy.hash
+    return True
 
 
 def _release(draft: Draft, pool: str, surplus: int) -> None:

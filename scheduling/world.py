@@ -35,6 +35,9 @@ Key = tuple[str, str]
 PAUSED = "fleet"
 """The switch that `pause` sets: no launches."""
 
+LIVE_NAMES = "live names"
+"""In the cache: the policy that is known to name the type and provider of every live runner."""
+
 NEEDS_FACTS = "waiting for GitHub to say where its run comes from"
 """Why a job is blocked whose access or rules depend on what only `GET runs/{id}` tells."""
 
@@ -151,7 +154,9 @@ class World:
     def index_runner(self, runner: Runner) -> None:
         if runner.state in LIVE:
             for scope in live_scopes(runner):
-                self.live[scope] = self.live.get(scope, 0) + 1
+                count = self.live[scope] = self.live.get(scope, 0) + 1
+                if count == 1:
+                    self.cache.pop(LIVE_NAMES, None)
         self.place_runner(runner)
 
     def unindex_runner(self, runner: Runner) -> None:
