@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from autoscaler import cli_help as text
+from autoscaler import cli_trials
 from autoscaler.usage import PROBLEMS, WRONG, Unusable
 from scheduling.lifecycle import RunnerState
 
@@ -58,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     _client_commands(commands)
     _switch_commands(commands)
     _check_commands(commands)
+    _trial_commands(commands)
     return top
 
 
@@ -98,6 +100,7 @@ def _serve_commands(commands: Commands) -> None:
     serve.add_argument(
         "--poll", metavar="OWNER/REPO", action="append", default=[], type=_repository, help=text.POLL
     )
+    serve.add_argument("--record", metavar="DIR", help="record the deliveries, redacted, for backtests")
     demo = _add(commands, "demo", _demo)
     demo.add_argument("--jobs", type=_count, default=200, metavar="N", help="jobs with --exit (default: 200)")
     demo.add_argument(
@@ -185,13 +188,20 @@ def _check_commands(commands: Commands) -> None:
     replay.add_argument("--speed", type=_speed, default=1.0, metavar="X", help=text.SPEED)
 
 
+def _trial_commands(commands: Commands) -> None:
+    cli_trials.add_backtest(_add(commands, "backtest", cli_trials.backtest))
+    record = commands.add_parser("record", help="record events for backtests", description=text.RECORD)
+    sources = record.add_subparsers(metavar="COMMAND", required=True)
+    cli_trials.add_record(_add(sources, "record from-github", cli_trials.record))
+
+
 # ---- what each does ----------------------------------------------------------------------------------------
 
 
 def _serve(args: argparse.Namespace) -> int:
     from autoscaler import commands
 
-    return commands.serve(args.policy, args.role, args.observe, tuple(args.poll))
+    return commands.serve(args.policy, args.role, args.observe, tuple(args.poll), args.record)
 
 
 def _demo(args: argparse.Namespace) -> int:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def serve(policy: str | None, role: str, observe: bool, poll: tuple[str, ...]) -> int:
+def serve(policy: str | None, role: str, observe: bool, poll: tuple[str, ...], record: str | None) -> int:
     """`serve`: run one replica until it is told to stop."""
     from autoscaler import serve as room
 
     logs.set_up()
     settings, path = _settings(policy)
-    return _run(room.serve(settings, path, role, observe, poll))
+    return _run(room.serve(settings, path, role, observe, poll, Path(record) if record else None))
 
 
 def demo(jobs: int, seed: int, speed: float, port: int, stop: bool, as_json: bool) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autoscaler.clock import Clock
@@ -100,6 +100,7 @@ class Daemon:
         self.dice = dice or random.SystemRandom()
         self.holder = self.dice.randbytes(8).hex()
         self.leader: Leader | None = None
+        self.heard: Callable[[m.Event], None] = lambda event: None  # told of every event from the inbox
         self._poisoned: set[str] = set()
         self._stopping = False
         self._stopped = asyncio.Event()
@@ -287,6 +288,7 @@ class Daemon:
             raise Deposed(f"the world is loaded anew after a bad event: {error}") from error
         changed |= keys
         self.metrics.event(type(event).__name__)
+        self.heard(event)
         _note(journal, event)
         self._note_start(leader.world, event, keys)
         return True

@@ -278,7 +278,9 @@ def _line(repository: str, run: RunShape, job: JobShape, action: str, at: dateti
     ).encode()
 
 
-def run(repository: str, since_ms: UnixMs, until_ms: UnixMs, out: Path, token: str, url: str) -> int:
+def run(
+    repository: str, since_ms: UnixMs, until_ms: UnixMs, out: Path, token: str, url: str, as_json: bool = False
+) -> int:
     """`record from-github`: 0, or 1 with the reason on stderr."""
 
     def say(line: str) -> None:
@@ -293,6 +295,8 @@ def run(repository: str, since_ms: UnixMs, until_ms: UnixMs, out: Path, token: s
         say(f"autoscaler: {error.filename}: {error.strerror}")
         return 1
     say(f"{count:,} deliveries written to {out}")
+    if as_json:
+        print(json.dumps({"repository": repository, "deliveries": count, "out": str(out)}))
     return 0
 
 

@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from autoscaler.values import time as rfc3339
+from scheduling.messages import Event, RunFactsLearned
 from scheduling.model import DurationMs, RunFacts, UnixMs
 from scheduling.policy import Policy, matches
 
@@ -159,10 +160,11 @@ class Recorder:
         except queue.Full:
             self.lost += 1
 
-    def learned(self, repository: str, run_id: int, facts: RunFacts) -> None:
-        """What GitHub said of a run: lines written from now on carry it."""
-        with suppress(queue.Full):
-            self._waiting.put_nowait(_Learned(repository, run_id, facts))
+    def hear(self, event: Event) -> None:
+        """What GitHub said of a run: lines written from now on carry it. Other events are passed over."""
+        if isinstance(event, RunFactsLearned) and event.facts is not None:
+            with suppress(queue.Full):
+                self._waiting.put_nowait(_Learned(event.repository, event.run_id, event.facts))
 
     def close(self) -> None:
         """Everything that was taken is on disk."""

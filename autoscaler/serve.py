@@ -21,6 +21,7 @@ from autoscaler.github import AppCredentials, GitHub
 from autoscaler.head_guard import KEEPALIVE_SECONDS, guarded
 from autoscaler.metrics import Metrics
 from autoscaler.policy_file import Loaded, PolicyError, load, provider_config
+from autoscaler.recording import Recorder
 from autoscaler.runner_api import RunnerApi
 from autoscaler.secrets_file import SecretsFile, SettingsError
 from autoscaler.settings import Settings
@@ -48,6 +49,7 @@ class Replica:
         role: str = "all",
         observe: bool = False,
         poll: tuple[str, ...] = (),
+        record: Path | None = None,
     ) -> None:
         """No I/O. `poll`: repositories to ask for jobs, without webhooks.
 
@@ -68,6 +70,9 @@ class Replica:
         fleet = Fleet(settings.fleet, key, settings.public_url)
         self.daemon = Daemon(self.store, clock, self.github, parts, fleet, self.metrics, observe, poll)
         self.source = Source(self.daemon)
+        self.recorder = Recorder(record, loaded.policy) if record else None
+        if self.recorder:
+            self.daemon.heard = self.recorder.hear
         self.runner_api = RunnerApi(self.store, key, clock)
         self.port = settings.port
         self._runner: web.AppRunner | None = None
@@ -107,6 +112,8 @@ class Replica:
         if self.role != "scheduler" and not self.daemon.poll:
             secrets = SecretsFile(self.settings.require("webhook_secret_file"))
             receiver = Receiver(self.store.append, secrets, self._is_ours, self.clock, self.metrics.webhook)
+            if self.recorder:
+                receiver.record = self.recorder.take
             app.add_routes(webhook.routes(receiver))
         app.add_routes(runner_api.routes(self.runner_api))
         http_api.add_to(app, self.source, self.metrics, self.settings.api_tokens)
@@ -150,6 +157,8 @@ class Replica:
         for _, provider in self._providers.values():
             await provider.close()
         await self.store.close()
+        if self.recorder:
+            await asyncio.to_thread(self.recorder.close)
 
     def reload(self, path: Path) -> None:
         """Take the policy file anew; a bad one changes nothing but what pages and metrics say."""
@@ -175,13 +184,18 @@ class Replica:
 
 
 async def serve(
-    settings: Settings, policy: Path, role: str = "all", observe: bool = False, poll: tuple[str, ...] = ()
+    settings: Settings,
+    policy: Path,
+    role: str = "all",
+    observe: bool = False,
+    poll: tuple[str, ...] = (),
+    record: Path | None = None,
 ) -> int:
     """Run one replica until SIGTERM or SIGINT; SIGHUP reloads the policy. 1 when it cannot start."""
     clock = Clock()
     try:
         loaded = load(policy, clock.now_ms())
-        replica = Replica(settings, loaded, clock, role, observe, poll)
+        replica = Replica(settings, loaded, clock, role, observe, poll, record)
         await replica.start()
     except (SettingsError, PolicyError, MissingSdk, EmbeddedError) as error:
         print(f"autoscaler: {error}", file=sys.stderr)

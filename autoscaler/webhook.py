@@ -21,6 +21,7 @@ from autoscaler.secrets_file import SecretsFile
 from autoscaler.store import InboxFull, StoreAway
 from autoscaler.workflow_job import Malformed, report
 from scheduling.messages import Event
+from scheduling.model import UnixMs
 
 PATH = "/webhooks/github"
 BODY_MAX = 25 * 1024 * 1024
@@ -61,6 +62,7 @@ class Receiver:
         self._clock = clock
         self._bodies = BodyReader(BODY_MAX, BODY_SECONDS, HELD_MAX)
         self._answered = answered
+        self.record: Callable[[str, bytes, UnixMs], None] = lambda delivery, body, now_ms: None
 
     async def receive(self, request: web.Request) -> web.Response:
         """Answer one delivery: 202 stored or ignored, 400, 401, 408, 413 or 503 with what to do about it."""
@@ -101,6 +103,7 @@ class Receiver:
         if not self._is_ours(job.labels, job.repository):
             return "no runner type is for these labels, and they are on the list of labels to ignore"
         await self._store(job)
+        self.record(job.delivery, body, job.at_ms)
         return None
 
     async def _store(self, job: Event) -> None:

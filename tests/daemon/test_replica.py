@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 from pathlib import Path
 
 import aiohttp
@@ -244,3 +246,16 @@ async def test_k9_k27_a_runner_that_lists_omit_and_a_job_of_a_closed_run(place: 
     await until(lambda: not live(world))
     assert [runner.reason for runner in world.runners.values()] == [GoneReason.IDLE]
     assert sum(cloud.made for cloud in place.around.clouds.values()) == 1
+
+
+async def test_deliveries_are_recorded_and_can_be_tried_again(place: Place, tmp_path: Path) -> None:
+    replica = await place.leading(record=tmp_path / "events")
+    place.push(3)
+    await until(place.at_rest)
+    await replica.stop()
+    place.replicas.remove(replica)
+    (file,) = (tmp_path / "events").glob("*.jsonl.gz")
+    lines = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+    assert {line["payload"]["action"] for line in lines} == {"queued", "in_progress", "completed"}
+    assert "octo" not in file.read_bytes().decode(errors="ignore")
+    assert len({line["payload"]["workflow_job"]["id"] for line in lines}) == 3

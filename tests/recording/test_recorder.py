@@ -12,6 +12,7 @@ import pytest
 from autoscaler.backtest import recording
 from autoscaler.policy_file import load
 from autoscaler.recording import Recorder
+from scheduling.messages import RunFactsLearned
 from scheduling.model import RunFacts
 from scheduling.policy import Policy, matches
 
@@ -57,9 +58,9 @@ def written(directory: Path) -> list[dict[str, Any]]:
 def test_values_are_replaced_and_keys_are_kept(policy: Policy, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "rec", policy)
     recorder.take("guid-1", body(), NOW)
-    recorder.learned("octo/secret-project", 3, RunFacts("push", False, "refs/heads/release/2"))
+    recorder.hear(RunFactsLearned(0, "octo/secret-project", 3, RunFacts("push", False, "refs/heads/release/2")))
     recorder.take("guid-2", body(status="in_progress"), NOW + 1000)
-    recorder.learned("octo/secret-project", 3, RunFacts("push", True, "refs/heads/alice/topic"))
+    recorder.hear(RunFactsLearned(0, "octo/secret-project", 3, RunFacts("push", True, "refs/heads/alice/topic")))
     recorder.take("guid-3", body("solo/exact"), NOW + 3_600_000)
     recorder.close()
     first, second, third = written(tmp_path / "rec")
