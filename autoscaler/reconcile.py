@@ -35,6 +35,7 @@ RETRY_MS: DurationMs = 5_000
 LONGEST_RETRY_MS: DurationMs = 60_000
 
 _BEFORE_IDLE = (RunnerState.UNKNOWN, RunnerState.STARTING, RunnerState.READY, RunnerState.REGISTERING)
+_SERVING = (RunnerState.IDLE, RunnerState.BUSY)
 _UNPROVEN = (RunnerState.STOPPING, RunnerState.LEAVING, RunnerState.UNKNOWN)
 
 
@@ -114,9 +115,12 @@ class Reconciler:
     async def registrations(self) -> None:
         """Ask GitHub for our registrations at every target in use, and delete those that nobody stands behind.
 
-        A target that was in use is asked twice more, so that what was left there is found; at a takeover all are.
+        A target that was in use is asked twice more, so that what was left there is found; at a takeover all are,
+        and while it is not known where an adopted machine is registered.
         """
         used = {runner.target for runner in self._registered() if runner.target}
+        if any(self._lost(runner) for runner in self.world.runners.values()):
+            used |= {pool.target for pool in self.world.pools.values()}
         self._targets = {target: rounds - 1 for target, rounds in self._targets.items() if rounds > 1}
         self._targets |= dict.fromkeys(used, 3)
         seen: set[str] = set()
@@ -140,13 +144,17 @@ class Reconciler:
         states = (RunnerState.REGISTERING, RunnerState.IDLE, RunnerState.BUSY, RunnerState.LEAVING)
         return [self.world.runners[key] for state in states for key in self.world.by_state[state]]
 
+    def _lost(self, runner: Runner) -> bool:
+        """Whether it may be registered at a target that we do not know."""
+        return runner.adopted and not runner.pool and runner.state in (*_BEFORE_IDLE, *_SERVING)
+
     async def _compare(self, runner_id: str, target: str, found: Registration) -> None:
         runner = self.world.runners.get(runner_id)
         if runner is None or runner.state in (RunnerState.GONE, RunnerState.STOPPING):
             await self._ghost(target, found.id, found.online or found.busy)
             return
         news = found.busy or (found.online and runner.state in _BEFORE_IDLE)
-        if news and runner.state in (*_BEFORE_IDLE, RunnerState.IDLE):
+        if (news and runner.state in (*_BEFORE_IDLE, RunnerState.IDLE)) or self._lost(runner):
             now_ms = self.clock.now_ms()
             await self.emit([m.RegistrationSeen(now_ms, runner_id, found.id, found.online, found.busy, target)])
 

@@ -46,7 +46,7 @@ def _registration_seen(world: World, event: m.RegistrationSeen, now_ms: UnixMs, 
     if runner.registration_id != event.registration_id and runner.state is not RunnerState.LEAVING:
         runner.registration_id = event.registration_id
         changed.add(("runner", runner.id))
-    if event.target and not runner.pool:
+    if event.target and not runner.pool and (event.online or event.busy or runner.state not in _UNREGISTERED):
         _join_pool(world, runner, event.target, changed)
     if event.online and runner.state in _UNREGISTERED:
         move(world, runner, RunnerFact.REGISTERED, now_ms, changed)

@@ -21,7 +21,7 @@ def test_a_successor_grant_takes_over_the_part_of_a_hold_after_the_first_ends() 
     fleet.job(1)
     fleet.step()
     (runner,) = fleet.runners(RunnerState.STARTING)
-    assert [(part.fund, part.from_ms, part.until_ms) for part in runner.hold][0] == ("first", NOON, NOON + HOUR)
+    assert (runner.hold[0].from_ms, runner.hold[0].until_ms) == (NOON, NOON + HOUR)
     assert [part.fund for part in runner.hold] == ["first", "second"]
     (runner,) = fleet.idle()
     fleet.start(1, runner)
