@@ -63,15 +63,16 @@ COMMANDS = {
 say what a policy would have cost, and how long jobs would have waited, on recorded events
 
 The recorded jobs are given to the same scheduler that runs live, in simulated time, with simulated clouds. Two
-policies are compared, and the difference is explained. Progress is on stderr; the same input gives the same output.
+policies are compared, and the difference is explained. Progress is on stderr; the same input gives the same
+output.
 
   autoscaler backtest events.jsonl.gz --policy now.yaml --policy next.yaml --report difference.html
   autoscaler backtest --from-github my-org/app --since 7d""",
     "record from-github": """\
 write the history of a repository as an event file
 
-Public ones need no token; AUTOSCALER_GITHUB_TOKEN_FILE names the file with one. It stays within the rate limit, and
-a call that was stopped is taken up again by the next one with the same file.""",
+Public ones need no token; AUTOSCALER_GITHUB_TOKEN_FILE names the file with one. It stays within the rate limit,
+and a call that was stopped is taken up again by the next one with the same file.""",
     "serve": """\
 run the daemon
 

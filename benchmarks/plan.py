@@ -2,8 +2,8 @@
 
     python -m benchmarks.plan [--ticks N] [--json]
 
-The world is one that PyTorch might have: 50 runner types, 40 repositories, 10 providers, caps reached, so that the
-queue stays. A tick is `evolve` of 100 facts (70 queued jobs, 10 starts, 10 ends, 10 callbacks), `plan` and `pending`.
+The world is one that PyTorch might have: 50 runner types, 40 repositories, 10 providers, caps reached, so that
+the queue stays. A tick is `evolve` of 100 facts (70 queued jobs, ends, callbacks, proofs), `plan` and `pending`.
 Flat means: the figure at 100,000 queued jobs over the one at 1,000. No sockets, no store, one thread.
 """
 
@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from scheduling import messages as m
 from scheduling.evolve import evolve
 from scheduling.lifecycle import JobState, RunnerState
-from scheduling.model import Hardware, Offer, Purchase
+from scheduling.model import Hardware, Job, Offer, Purchase
 from scheduling.pending import pending
 from scheduling.plan import plan
 from scheduling.policy import Access, Forks, Fund, Policy, ProviderPolicy, RunnerType
@@ -63,9 +63,14 @@ def offers(provider: str) -> tuple[Offer, ...]:
     """50 offers: 5 zones of 5 instance types on demand and spot."""
     return tuple(
         Offer(
-            provider, "r", f"r-{zone}", f"m{size}", purchase, (50_000 + 40_000 * size) * (10 - 3 * spot) // 10,
+            provider,
+            "r",
+            f"r-{zone}",
+            f"m{size}",
+            purchase,
+            (50_000 + 40_000 * size) * (10 - 3 * spot) // 10,
             Hardware(cpus=4 * (size + 1), memory_mib=8192 * (size + 1)),
-        )  # fmt: skip
+        )
         for zone in range(5)
         for size in range(5)
         for spot, purchase in enumerate((Purchase.ON_DEMAND, Purchase.SPOT))
@@ -89,6 +94,9 @@ class Bench:
             self.tell(m.StageReported(NOW, runner.id, m.Stage.BOOTED))
             key = next(iter(self.world.queued[runner.pool]))
             self.start(key, runner.id)
+        waiting = [self.world.jobs[key] for queue in self.world.queued.values() for key in queue]
+        for job in waiting[: max(0, len(waiting) - queued)]:
+            self.tell(self.ended(job, "cancelled", ""))
         while sum(map(len, self.world.queued.values())) < queued:
             self.tell(*(self.queued(self.dice.randrange(TYPES)) for _ in range(1000)))
             plan(self.world, self.policy, self.now)
@@ -105,12 +113,32 @@ class Bench:
             self.now, JobState.QUEUED, self.job_id, self.job_id // 20, 1, repository, labels, created_ms=self.now
         )
 
+    def ended(self, job: Job, conclusion: str, runner_name: str) -> m.JobReported:
+        return m.JobReported(
+            self.now,
+            JobState.COMPLETED,
+            job.job_id,
+            job.run_id,
+            1,
+            job.repository,
+            job.labels,
+            conclusion=conclusion,
+            runner_name=runner_name,
+        )
+
     def start(self, key: str, runner_id: str) -> None:
         job = self.world.jobs[key]
         name = f"bench-{runner_id}"
         self.tell(
             m.JobReported(
-                self.now, JobState.IN_PROGRESS, job.job_id, job.run_id, 1, job.repository, job.labels, runner_name=name
+                self.now,
+                JobState.IN_PROGRESS,
+                job.job_id,
+                job.run_id,
+                1,
+                job.repository,
+                job.labels,
+                runner_name=name,
             )
         )
 
@@ -121,12 +149,7 @@ class Bench:
         for runner_id in self.dice.sample(sorted(world.by_state[RunnerState.BUSY])[:500], 10):
             runner = world.runners[runner_id]
             job = world.jobs[runner.running]
-            found.append(
-                m.JobReported(
-                    self.now, JobState.COMPLETED, job.job_id, job.run_id, 1, job.repository, job.labels,
-                    conclusion="success", runner_name=f"bench-{runner_id}",
-                )
-            )  # fmt: skip
+            found.append(self.ended(job, "success", f"bench-{runner_id}"))
             found.append(m.RegistrationDeleted(self.now, runner_id))
         for runner_id in list(world.by_state[RunnerState.STOPPING])[:10]:
             found += [m.StopAccepted(self.now, runner_id)]

@@ -3,8 +3,8 @@
     python -m benchmarks.reaction [--idle N] [--burst N] [--json]
 
 One process runs the whole replica (receiver, embedded Valkey with AOF, daemon) beside the simulated cloud and the
-client, so the figures include the client's own work. Idle: one signed delivery at a time. Burst: all at once, launch
-rate unbounded. The floor, measured in the same run: the same deliveries until their 202.
+client, so the figures include the client's own work. Idle: one signed delivery at a time. Burst: all at once, with
+the launch rate unbounded. The floor, measured in the same run: the same deliveries until their 202.
 """
 
 from __future__ import annotations
@@ -144,14 +144,14 @@ async def measure(idle: int, burst: int) -> dict[str, object]:
         env = surroundings.environment()
         loaded = load(surroundings.policy_path, clock.now_ms())
         replica = Replica(from_env(env), loaded, clock)
-        secret = Path(env["AUTOSCALER_WEBHOOK_SECRET_FILE"]).read_bytes()
+        secret = Path(env["AUTOSCALER_WEBHOOK_SECRET_FILE"]).read_bytes()  # noqa: ASYNC240  - before anything is measured
         bench = Bench(replica, f"http://{env['AUTOSCALER_LISTEN']}", secret)
         parts = replica.daemon.parts
         watched = {name: Watched(provider, bench.entered) for name, provider in parts.providers.items()}
         replica.daemon.parts = Parts(parts.policy, watched)
         await replica.start()
         try:
-            while not (world := replica.daemon.world) or world.gates or not world.offers:
+            while not (world := replica.daemon.world) or world.gates or not world.offers:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             connector = aiohttp.TCPConnector(limit=0)
             async with aiohttp.ClientSession(connector=connector) as session:
@@ -194,7 +194,9 @@ async def _burst(bench: Bench, session: aiohttp.ClientSession, count: int) -> di
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--idle", type=int, default=300, help="deliveries sent one at a time (default %(default)s)")
+    parser.add_argument(
+        "--idle", type=int, default=300, help="deliveries sent one at a time (default %(default)s)"
+    )
     parser.add_argument("--burst", type=int, default=256, help="deliveries sent at once (default %(default)s)")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args()

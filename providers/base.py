@@ -88,6 +88,7 @@ class ProviderError(Exception):
     """A call failed. The subclass says what the core does next; the text says what an operator should know."""
 
     trouble = Trouble.TRANSIENT
+    retry_after_ms: DurationMs = 0  # what the vendor asked for; 0: our own back-off
 
 
 class NoCapacity(ProviderError):
