@@ -3,7 +3,7 @@
     python -m benchmarks.backtest [--days 1] [--scales 0.25,0.5,1] [--json]
 
 Processor seconds of one process, reading the event file apart; each also as a ratio to a floor measured in the
-same run: a loop of plain dictionary work. Growth: the seconds a job at the largest size over those at the smallest.
+same run: a loop of plain dictionary work. Growth: seconds a job at the largest size over those at the smallest.
 """
 
 from __future__ import annotations
