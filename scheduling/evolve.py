@@ -39,6 +39,8 @@ def _offers_listed(world: World, event: m.OffersListed, now_ms: UnixMs, changed:
 def _leadership(world: World, event: m.LeadershipTaken, now_ms: UnixMs, changed: set[Key]) -> None:
     world.epoch = event.epoch
     world.gates = dict.fromkeys(event.providers, "its machines are being listed after a takeover")
+    for key in list(world.by_state[RunnerState.PLANNED]):  # the leader before may have sent any of these calls
+        move(world, world.runners[key], RunnerFact.CREATE_UNKNOWN, now_ms, changed, unknown_ms=event.at_ms)
 
 
 def _policy_activated(world: World, event: m.PolicyActivated, now_ms: UnixMs, changed: set[Key]) -> None:

@@ -1,10 +1,11 @@
-"""A store that lost its records: machines are adopted, and what runs on them is not stopped."""
+"""A new leader: what the one before may have done, and machines whose records are lost."""
 
 from __future__ import annotations
 
 from scheduling import messages as m
 from scheduling.lifecycle import GoneReason, JobState, RunnerState
 from scheduling.model import Runner
+from scheduling.plan import plan
 from scheduling.policy import ReadyFloor
 from tests.core.fleet import HOUR, MINUTE, SECOND, Fleet, policy, runner_type
 
@@ -126,3 +127,32 @@ def test_one_that_never_calls_cools_no_image() -> None:
     fleet.run(runner.terms.boot_timeout_ms + 2 * MINUTE)
     assert runner.reason is GoneReason.BOOT_TIMEOUT
     assert not fleet.world.cooldowns
+
+
+def test_a_definite_error_after_a_takeover_does_not_void_the_call_that_the_leader_before_may_have_sent() -> None:
+    fleet = Fleet(policy())
+    fleet.job(1)
+    plan(fleet.world, fleet.policy, fleet.now)
+    (runner,) = fleet.runners(RunnerState.PLANNED)
+    fleet.cloud.machines[runner.id] = "i-1"  # applied, and the leader died before it could say so
+
+    fleet.tell(m.LeadershipTaken(fleet.now, tuple(fleet.policy.providers), "next"))
+    fleet.tell(m.CreateFailed(fleet.now, runner.id, m.Trouble.NO_CAPACITY, "sold out"))
+    assert runner.state is RunnerState.UNKNOWN
+    assert fleet.world.funds["grant"].held
+
+    fleet.inventory()
+    assert (runner.state, runner.ref) == (RunnerState.STARTING, "i-1")
+
+
+def test_one_registered_elsewhere_than_we_know_is_deleted_where_it_is_registered() -> None:
+    """A store that lost the last moments had it registered a second time, for another repository."""
+    fleet = Fleet(policy())
+    fleet.job(1)
+    (runner,) = fleet.idle()
+    elsewhere = "repo:acme/lib"
+    fleet.tell(m.RegistrationSeen(fleet.now, runner.id, 9, online=True, busy=True, target=elsewhere))
+    assert (runner.state, runner.registration_id, runner.target) == (RunnerState.BUSY, 9, elsewhere)
+    fleet.step()
+    assert [planned.launched_for for planned in fleet.planned()] == ["1.1"]
+    assert fleet.world.live_count("repository:acme/lib") == 1
