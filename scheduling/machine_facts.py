@@ -43,11 +43,13 @@ def _registration_seen(world: World, event: m.RegistrationSeen, now_ms: UnixMs, 
     runner = world.runners.get(event.runner_id)
     if runner is None or runner.state is RunnerState.GONE:
         return
-    if runner.registration_id != event.registration_id and runner.state is not RunnerState.LEAVING:
-        runner.registration_id = event.registration_id
-        changed.add(("runner", runner.id))
-    if event.target and not runner.pool and (event.online or event.busy or runner.state not in _UNREGISTERED):
-        _join_pool(world, runner, event.target, changed)
+    serves = event.online or event.busy or runner.state not in _UNREGISTERED
+    if runner.state is not RunnerState.LEAVING:
+        if runner.registration_id != event.registration_id:
+            runner.registration_id = event.registration_id
+            changed.add(("runner", runner.id))
+        if event.target and event.target != runner.target and serves:
+            _join_pool(world, runner, event.target, changed)
     if event.online and runner.state in _UNREGISTERED:
         move(world, runner, RunnerFact.REGISTERED, now_ms, changed)
     if event.busy and runner.reason not in _OVER and runner.state is not RunnerState.BUSY:
@@ -60,7 +62,7 @@ _OVER = (GoneReason.DONE, GoneReason.MAX_LIFETIME)
 
 
 def _join_pool(world: World, runner: Runner, target: str, changed: set[Key]) -> None:
-    """A registered runner without a pool serves whoever is served at its target."""
+    """It is registered elsewhere than we knew (a store lost that): it serves whoever is served there."""
     repository = target.removeprefix("repo:") if target.startswith("repo:") else ""
     pool = Pool(f"{runner.runner_type}@{target}", runner.runner_type, target, repository)
     if pool.key not in world.pools:
@@ -68,7 +70,7 @@ def _join_pool(world: World, runner: Runner, target: str, changed: set[Key]) -> 
         changed.add(("pool", pool.key))
     world.unindex_runner(runner)
     runner.target, runner.pool, runner.free_ms = target, pool.key, 0
-    runner.repository = runner.repository or repository
+    runner.repository = repository
     world.index_runner(runner)
     changed.add(("runner", runner.id))
 

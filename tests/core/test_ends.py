@@ -93,3 +93,16 @@ def test_definite_errors_while_the_outcome_is_unknown_are_not_replayed_without_b
     assert runner.state is RunnerState.GONE
     assert fleet.record(1).state is JobState.QUEUED
     assert len(fleet.runners(RunnerState.STARTING)) == 1
+
+
+def test_a_runner_that_github_lists_at_another_place_than_we_know_belongs_there() -> None:
+    """A store that lost the last moments had it registered a second time, for another repository."""
+    fleet = Fleet(policy())
+    fleet.job(1)
+    (runner,) = fleet.idle()
+    elsewhere = "repo:acme/lib"
+    fleet.tell(m.RegistrationSeen(fleet.now, runner.id, 9, online=True, busy=True, target=elsewhere))
+    assert (runner.state, runner.registration_id, runner.target) == (RunnerState.BUSY, 9, elsewhere)
+    fleet.step()
+    assert [planned.launched_for for planned in fleet.planned()] == ["1.1"]
+    assert fleet.world.live_count("repository:acme/lib") == 1

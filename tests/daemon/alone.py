@@ -1,4 +1,4 @@
-"""The parts of one leader without a store: facts go straight into the pure fleet, whose time a test moves by hand."""
+"""One leader's parts without a store: facts go straight into the pure fleet, whose time a test moves by hand."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Account:
     stopped: list[str] = field(default_factory=list)
 
     async def instances(self) -> list[Instance]:
-        known = {runner_id: runner for runner_id, runner in self.fleet.world.runners.items()}
+        known = self.fleet.world.runners
         found = [
             Instance(runner_id, ref, "r1", "r1-a", "big", known[runner_id].planned_ms)
             for runner_id, ref in self.fleet.cloud.machines.items()

@@ -198,5 +198,5 @@ async def test_observe_neither_adopts_nor_removes_anything() -> None:
         await alone.tick(MINUTE)
     assert LOST not in alone.fleet.world.runners
     assert alone.fleet.cloud.machines == {LOST: "i-9"}
-    assert not (alone.account.launched or alone.account.stopped or alone.github.deleted)
+    assert [alone.account.launched, alone.account.stopped, alone.github.deleted] == [[], [], []]
     assert alone.fleet.world.totals.launched == 1
