@@ -3,7 +3,8 @@
     python -m benchmarks.plan [--ticks N] [--json]
 
 The world is one that PyTorch might have: 50 runner types, 40 repositories, 10 providers, caps reached, so that
-the queue stays. A tick is `evolve` of 100 facts (35 jobs come, 35 are cancelled; ends, callbacks, proofs), `plan` and `pending`.
+the queue stays. A tick is `evolve` of 100 facts (35 jobs come, 35 are cancelled; ends, callbacks, proofs), `plan`
+and `pending`.
 Flat means: the figure at 100,000 queued jobs over the one at 1,000. No sockets, no store, one thread.
 """
 
@@ -146,7 +147,8 @@ class Bench:
         """100 facts as a busy minute brings them."""
         world, found = self.world, []
         found += [self.queued(self.dice.randrange(TYPES)) for _ in range(35)]
-        heads = [next(iter(queue)) for queue in self.dice.sample(list(world.queued.values()), 35)]
+        queues = list(world.queued.values())
+        heads = list(dict.fromkeys(next(iter(self.dice.choice(queues))) for _ in range(45)))[:35]
         found += [self.ended(world.jobs[key], "cancelled", "") for key in heads]
         for runner_id in self.dice.sample(sorted(world.by_state[RunnerState.BUSY])[:500], 10):
             runner = world.runners[runner_id]
