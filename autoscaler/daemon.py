@@ -45,6 +45,7 @@ JOURNALLED = (
     m.RunnerSettled,
     m.SwitchSet,
     m.FundSpentStated,
+    m.FundsValued,
     m.CreateFailed,
     m.CreateUnknown,
     m.MachineAdopted,
@@ -100,6 +101,7 @@ class Daemon:
         self.dice = dice or random.SystemRandom()
         self.holder = self.dice.randbytes(8).hex()
         self.leader: Leader | None = None
+        self.value_funds = False  # whether a leader runs the planner, where SciPy is installed
         self.heard: Callable[[m.Event], None] = lambda event: None  # told of every event from the inbox
         self._poisoned: set[str] = set()
         self._stopping = False

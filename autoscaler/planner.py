@@ -133,8 +133,11 @@ class Inbox(Protocol):
 class Source(Protocol):
     """What of the daemon the planner needs; its policy may change under it."""
 
-    store: Inbox
-    clock: Clock
+    @property
+    def store(self) -> Inbox: ...
+
+    @property
+    def clock(self) -> Clock: ...
 
     @property
     def policy(self) -> Policy: ...

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoscaler.github import GitHubError, Registration
 from autoscaler.inventory import Inventory
+from autoscaler.planner import Planner
 from autoscaler.store import StoreAway
 from autoscaler.sweep import REDELIVERY_MS, STUCK_MS, Sweep
 from providers.base import ProviderError
@@ -35,6 +36,7 @@ RETRY_MS: DurationMs = 5_000
 LONGEST_RETRY_MS: DurationMs = 60_000
 
 _BEFORE_IDLE = (RunnerState.UNKNOWN, RunnerState.STARTING, RunnerState.READY, RunnerState.REGISTERING)
+_UNREGISTERED = (RunnerState.READY, RunnerState.REGISTERING)
 _SERVING = (RunnerState.IDLE, RunnerState.BUSY)
 _UNPROVEN = (RunnerState.STOPPING, RunnerState.LEAVING, RunnerState.UNKNOWN)
 
@@ -59,6 +61,8 @@ class Reconciler:
             if not self.daemon.poll:
                 group.create_task(self._repeat(sweep.redeliver, lambda: REDELIVERY_MS))
             group.create_task(self._repeat(self.registrations, lambda: REGISTRATIONS_MS))
+            if self.daemon.value_funds:
+                group.create_task(Planner(self.daemon, self.world).run())
             watched: dict[str, tuple[object, list[asyncio.Task[None]]]] = {}
             while True:
                 for name, provider in self.daemon.parts.providers.items():
@@ -136,6 +140,7 @@ class Reconciler:
             except GitHubError as error:  # one that cannot be listed must not hide the others
                 log.warning("cannot list the runners of %s: %s", target, error)
                 failed = error
+        self.leader.effects.registrations_listed.set()
         await self._confirm_missing(listed, seen)
         if failed is not None:
             raise failed
@@ -148,10 +153,18 @@ class Reconciler:
         """Whether it may be registered at a target that we do not know."""
         return runner.adopted and not runner.pool and runner.state in (*_BEFORE_IDLE, *_SERVING)
 
+    def _forgotten(self, runner: Runner) -> bool:
+        """Whether a registration can only be one that the store has lost: this leader has made none yet."""
+        made = self.leader.effects.registrations_listed.is_set()
+        return not made and not runner.registration_id and runner.state in _UNREGISTERED and not runner.adopted
+
     async def _compare(self, runner_id: str, target: str, found: Registration) -> None:
         runner = self.world.runners.get(runner_id)
         if runner is None or runner.state in (RunnerState.GONE, RunnerState.STOPPING):
             await self._ghost(target, found.id, found.online or found.busy)
+            return
+        if self._forgotten(runner) and not (found.online or found.busy or self.daemon.observe):
+            await self.github.delete_runner(target, found.id)  # before another is made
             return
         news = found.busy or (found.online and runner.state in _BEFORE_IDLE)
         if (news and runner.state in (*_BEFORE_IDLE, RunnerState.IDLE)) or self._lost(runner):

@@ -196,6 +196,7 @@ async def serve(
     try:
         loaded = load(policy, clock.now_ms())
         replica = Replica(settings, loaded, clock, role, observe, poll, record)
+        replica.daemon.value_funds = True
         await replica.start()
     except (SettingsError, PolicyError, MissingSdk, EmbeddedError) as error:
         print(f"autoscaler: {error}", file=sys.stderr)
