@@ -3,9 +3,10 @@
     python -m benchmarks.weekday [--apps 1] [--part 20] [--speed 90] [--hours 24] [--from-hour 0]
 
 The daemon, its GitHub client, Valkey and all sockets are real; the clock runs `--speed` times faster. Real sockets
-do not carry 72,000 jobs at that speed, so the day is scaled: jobs, GitHub's two limits and the pace with which our
-client begins and grows are divided by `--part` (jobs keep their arrival, sizes of runs and durations). Whatever
-takes real time (HTTP, Redis) counts `speed` times in the queue times: 100 ms are 9 s at 90.
+do not carry 72,000 jobs at that speed, so the day is scaled: jobs, GitHub's two limits, the pace with which our
+client begins and grows, and the periodic looks that cost the same at any size are divided by `--part` (jobs keep
+their arrival, sizes of runs and durations). Whatever takes real time (HTTP, Redis) counts `speed` times in the queue
+times: 100 ms are 9 s at 90. `--part 1 --speed 4 --from-hour 15 --hours 8` is the peak unscaled, in two hours.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import uvloop
 
-from autoscaler import runner_api
+from autoscaler import reconcile, runner_api, sweep
 from autoscaler.github_budget import JitPace
 from autoscaler.sandbox.github_access import Limits
 from autoscaler.sandbox.github_records import Job, JobRequest
@@ -37,6 +38,8 @@ def scale(part: int) -> Limits:
     """Divide GitHub's limits and our client's own pace alike."""
     for name in ("START", "GROWTH", "FLOOR", "CEILING"):
         setattr(JitPace, name, max(1.0 if name == "FLOOR" else 0.1, getattr(JitPace, name) / part))
+    sweep.CHECKS_A_ROUND = max(1, sweep.CHECKS_A_ROUND // part)  # looks that cost the same at any size
+    reconcile.REGISTRATIONS_MS *= part
     runner_api.LOOK_SECONDS = 0.02  # real time, which would count many times over
     return Limits(per_hour=REQUESTS // part, creations=max(1, CREATIONS // part))
 
