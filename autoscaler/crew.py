@@ -26,13 +26,18 @@ class Crew:
     def __init__(self, effects: Effects, append: Append, metrics: Metrics, dice: random.Random) -> None:
         self._effects, self._append, self._metrics, self._dice = effects, append, metrics, dice
         self._under_way: dict[m.Command, asyncio.Task[None]] = {}
-        self._reported: dict[m.Command, float] = {}  # performed; its fact may not have been evolved yet
+        # performed, when and on which version of the record: its fact may not have been evolved yet
+        self._reported: dict[m.Command, tuple[float, object]] = {}
 
     def start(self, due: Iterable[m.Command]) -> None:
         """Begin what is due and neither under way nor just reported."""
         wanted = dict.fromkeys(due)
         now = asyncio.get_running_loop().time()
-        self._reported = {c: at for c, at in self._reported.items() if c in wanted and now < at + REDO_S}
+        self._reported = {
+            command: (at, version)
+            for command, (at, version) in self._reported.items()
+            if command in wanted and now < at + REDO_S and version == self._effects.version(command)
+        }
         for command in wanted:
             if command not in self._under_way and command not in self._reported:
                 self._under_way[command] = asyncio.create_task(self._run(command))
@@ -40,7 +45,7 @@ class Crew:
     async def _run(self, command: m.Command) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        provider = self._effects.provider_of(command)
+        provider, version = self._effects.provider_of(command), self._effects.version(command)
         outcome = "crashed"
         try:
             event = await self._effects.perform(command)
@@ -52,7 +57,7 @@ class Crew:
         finally:
             self._metrics.effect(type(command).__name__, provider, outcome, loop.time() - began)
             self._under_way.pop(command, None)
-            self._reported[command] = loop.time()
+            self._reported[command] = (loop.time(), version)
 
     async def _report(self, event: m.Event) -> None:
         """Until the store has it: a result that is not stored is learned again only at some cost."""

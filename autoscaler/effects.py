@@ -76,6 +76,8 @@ class Effects:
     ) -> None:
         self.world, self.github, self.put_jit = world, github, put_jit
         self.fleet, self.clock, self.observe = fleet, clock, observe
+        self.registrations_listed = asyncio.Event()
+        """Set once GitHub was asked what is registered: a store that lost its tail does not know."""
         self.providers: Mapping[str, Provider] = {}
         self._launches: dict[str, asyncio.Semaphore] = {}
         self._stops: dict[str, asyncio.Semaphore] = {}
@@ -98,6 +100,13 @@ class Effects:
         if isinstance(command, m.CreateMachine | m.StopMachine):
             return self.world.runners[command.runner_id].offer.provider
         return "github"
+
+    def version(self, command: m.Command) -> object:
+        """Differs once the record that the command is about has taken in a result."""
+        if isinstance(command, m.FetchRun):
+            return None
+        runner = self.world.runners.get(command.runner_id)
+        return None if runner is None else (runner.state, runner.failures, runner.retry_ms, runner.registration_id)
 
     async def perform(self, command: m.Command) -> m.Event | None:
         """Do it and say what is known now. None: nothing to report (the record moved on, or not yet)."""
@@ -211,6 +220,7 @@ class Effects:
 
     async def _create_jit(self, runner: Runner) -> m.Event | None:
         """A registration whose answer was lost is deleted before another is made; one that is online is kept."""
+        await self.registrations_listed.wait()
         if runner.state is not RunnerState.REGISTERING or runner.registration_id:
             return None
         name = self.runner_name(runner)
