@@ -130,17 +130,19 @@ class Reconciler:
         seen: set[str] = set()
         listed: set[str] = set()
         failed: GitHubError | None = None
-        for target in sorted(self._targets):
-            try:
-                for found in await self.github.list_runners(target, f"{self.daemon.fleet.name}-r"):
-                    if match := self._name.fullmatch(found.name):
-                        seen.add(match[1])
-                        await self._compare(match[1], target, found)
-                listed.add(target)
-            except GitHubError as error:  # one that cannot be listed must not hide the others
-                log.warning("cannot list the runners of %s: %s", target, error)
-                failed = error
-        self.leader.effects.registrations_listed.set()
+        try:
+            for target in sorted(self._targets):
+                try:
+                    for found in await self.github.list_runners(target, f"{self.daemon.fleet.name}-r"):
+                        if match := self._name.fullmatch(found.name):
+                            seen.add(match[1])
+                            await self._compare(match[1], target, found)
+                    listed.add(target)
+                except GitHubError as error:  # one that cannot be listed must not hide the others
+                    log.warning("cannot list the runners of %s: %s", target, error)
+                    failed = error
+        finally:
+            self.leader.effects.registrations_listed.set()
         await self._confirm_missing(listed, seen)
         if failed is not None:
             raise failed

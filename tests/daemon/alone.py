@@ -11,7 +11,7 @@ from typing import Any, cast
 from autoscaler.daemon import Daemon, Leader
 from autoscaler.effects import Effects, Parts
 from autoscaler.effects import Fleet as Identity
-from autoscaler.github import GitHubError, Registration
+from autoscaler.github import GitHubError, Jit, Registration
 from autoscaler.inventory import Inventory
 from autoscaler.metrics import Metrics
 from autoscaler.reconcile import Reconciler
@@ -54,6 +54,11 @@ class GitHubSays:
     registrations: dict[str, list[Registration]] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
     deleted: list[int] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
+
+    async def create_jit(self, target: str, name: str, labels: Sequence[str]) -> Jit:
+        self.created.append(target)
+        return Jit(len(self.created), "config")
 
     async def repositories(self) -> list[str]:
         return sorted(self.listed)
@@ -137,9 +142,12 @@ class Alone:
                 metrics=Metrics(), observe=observe, poll=(),
             ),
         )  # fmt: skip
-        self.leader = cast(Leader, SimpleNamespace(world=fleet.world, epoch=EPOCH, inject=fleet.tell))
         self.effects = Effects(
             fleet.world, parts, cast(Any, self.github), self._put_jit, identity, cast(Any, self.clock), observe
+        )
+        self.leader = cast(
+            Leader,
+            SimpleNamespace(world=fleet.world, epoch=EPOCH, inject=fleet.tell, effects=self.effects),
         )
         self.sweep = Sweep(self.daemon, self.leader)
         self.reconciler = Reconciler(self.daemon, self.leader)

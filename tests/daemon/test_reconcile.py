@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from autoscaler.github import Registration
 from providers import base
 from providers.base import Instance
 from scheduling import messages as m
 from scheduling.lifecycle import GoneReason, JobState, RunnerState
+from scheduling.plan import plan
 from scheduling.policy import ProviderPolicy, ReadyFloor
 from tests.core.fleet import HOUR, MINUTE, Fleet, policy, runner_type
 from tests.daemon.alone import Alone, failing
@@ -148,6 +151,28 @@ async def test_an_adopted_machine_that_said_itself_that_it_is_online_gets_its_ta
     alone.fleet.tell(m.StageReported(alone.fleet.now, LOST, m.Stage.REGISTERED))
     await rounds(alone, 1)
     assert alone.fleet.world.runners[LOST].target == "repo:acme/app"
+
+
+async def test_a_registration_that_the_store_has_lost_is_deleted_before_another_is_made() -> None:
+    """The machine was ready and is to serve another repository now: GitHub is asked before anything is made."""
+    fleet = Fleet(policy())
+    fleet.job(1, repository="acme/lib")
+    fleet.step()
+    fleet.boot()
+    (runner,) = fleet.runners(RunnerState.READY)
+    alone = Alone(fleet)
+    alone.github.registrations["repo:acme/lib"] = [Registration(9, f"acme-{runner.id}", False, False, ())]
+    fleet.finish(1, conclusion="cancelled", repository="acme/lib")
+    fleet.job(2)
+    plan(fleet.world, fleet.policy, fleet.now)
+    assert (runner.state, runner.target) == (RunnerState.REGISTERING, "repo:acme/app")
+    creating = asyncio.create_task(alone.effects.perform(m.CreateJit(runner.id)))
+    await asyncio.sleep(0)
+    assert not alone.github.created
+    await alone.reconciler.registrations()
+    assert alone.github.deleted == [9]
+    assert isinstance(await creating, m.JitStored)
+    assert alone.github.created == ["repo:acme/app"]
 
 
 # ---- machines ----------------------------------------------------------------------------------------------
