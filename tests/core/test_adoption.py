@@ -143,16 +143,3 @@ def test_a_definite_error_after_a_takeover_does_not_void_the_call_that_the_leade
 
     fleet.inventory()
     assert (runner.state, runner.ref) == (RunnerState.STARTING, "i-1")
-
-
-def test_one_registered_elsewhere_than_we_know_is_deleted_where_it_is_registered() -> None:
-    """A store that lost the last moments had it registered a second time, for another repository."""
-    fleet = Fleet(policy())
-    fleet.job(1)
-    (runner,) = fleet.idle()
-    elsewhere = "repo:acme/lib"
-    fleet.tell(m.RegistrationSeen(fleet.now, runner.id, 9, online=True, busy=True, target=elsewhere))
-    assert (runner.state, runner.registration_id, runner.target) == (RunnerState.BUSY, 9, elsewhere)
-    fleet.step()
-    assert [planned.launched_for for planned in fleet.planned()] == ["1.1"]
-    assert fleet.world.live_count("repository:acme/lib") == 1

@@ -194,7 +194,7 @@ def test_where_it_ran_at_which_price_and_why(busy: Fleet) -> None:
     assert found["sentence"].startswith("Ended (success) after 598 s on e2-standard-2 at gcp")
     assert runner["fund"] == "gcp-gift"
     assert runner["price_usd_per_hour"] == "0.067006"
-    assert runner["cost_usd"] == "0.012024"
+    assert runner["cost_usd"] == "0.012006"
     assert "the credit of gcp-gift ends first, on 2026-12-31" in runner["won"]
     stages = [stage["stage"] for stage in found["timeline"]]
     assert stages == [
