@@ -5,7 +5,7 @@
 The daemon, its GitHub client, Valkey and all sockets are real; the clock runs `--speed` times faster. Real sockets
 do not carry 72,000 jobs at that speed, so the day is scaled: jobs, GitHub's two limits, the pace with which our
 client begins and grows, and the periodic looks that cost the same at any size are divided by `--part` (jobs keep
-their arrival, sizes of runs and durations). Whatever takes real time (HTTP, Redis) counts `speed` times in the queue
+their arrival, sizes of runs and durations). What takes real time (HTTP, Redis) counts `speed` times in the queue
 times: 100 ms are 9 s at 90. `--part 1 --speed 4 --from-hour 15 --hours 8` is the peak unscaled, in two hours.
 """
 
