@@ -196,7 +196,13 @@ def _skew(world: SimWorld, strike: Strike) -> None:
 
 
 def _vanish(world: SimWorld, strike: Strike) -> None:
-    world.weather.hits["github_vanished"] += world.truth.vanish()
+    """As soon as there is a registration without a job."""
+    if world.weather.over:
+        return
+    if world.truth.vanish():
+        world.weather.hits["github_vanished"] += 1
+    else:
+        world.loop.call_later(0.1, _vanish, world, strike)
 
 
 def _reload(world: SimWorld, strike: Strike) -> None:
@@ -228,3 +234,5 @@ EVENTS: dict[str, Callable[[SimWorld, Strike], None]] = {
     "policy_bad_reload": _bad_reload,
 }
 KINDS = (*CHANCES, *EVENTS)
+DRAWN = (*KINDS, *3 * ("github_422", "github_false_busy", "github_vanished"))
+"""What schedules draw from: kinds that few calls can meet more often."""

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
@@ -31,7 +32,6 @@ class Process:
         self.context = copy_context()
         self.context.run(PROCESS.set, self)
         self.held: list[asyncio.Handle] = []  # what waits while it is stopped, or for ever
-        self.tasks: list[asyncio.Task[Any]] = []  # kept: a collected coroutine would run its `finally`
 
     @property
     def halted(self) -> bool:
@@ -68,6 +68,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.due: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._order = 0
+        self._tasks: list[asyncio.Task[Any]] = []  # kept: a collected coroutine would run its `finally`
         self.set_task_factory(_own_task)
         self.set_exception_handler(lambda loop, context: None)
 
@@ -139,14 +140,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """It is dropped when its time comes."""
 
+    def bury(self) -> None:
+        """End what was left hanging, here and now: the collector would do it in the middle of anything."""
+        for task in self._tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _close(task.get_coro())
+        self._tasks.clear()
+        self.close()
+
 
 def _own_task(
     loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], context: Context | None = None
 ) -> asyncio.Task[Any]:
+    assert isinstance(loop, VirtualLoop)
     task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, context=context)
-    process = (context or copy_context()).get(PROCESS)
-    if process is not None:
-        process.tasks.append(task)
-        if len(process.tasks) > 2000:
-            process.tasks = [task for task in process.tasks if not task.done()]
+    loop._tasks.append(task)
+    if len(loop._tasks) > 4000:
+        loop._tasks = [task for task in loop._tasks if not task.done()]
     return task
+
+
+def _close(coro: Any) -> None:
+    for _ in range(20):  # its `finally` may wait again, and has no loop any more
+        with suppress(Exception):
+            coro.close()
+            return

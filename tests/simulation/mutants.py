@@ -128,7 +128,7 @@ MUTANTS = (
         (
             Edit(
                 inventory.Inventory._compare,
-                "return self._adopt(instance, now_ms)",
+                "return None if self.daemon.observe else self._adopt(instance, now_ms)",
                 "return await self._remove(instance, now_ms, 'unknown', instance.ref)",
             ),
         ),

@@ -95,7 +95,6 @@ class Replica:
             "jit": routes[1].handler,
             "webhook": webhook.routes(receiver)[0].handler,
         }
-        world.processes.append(self.process)
         world.loop.create_task(self._run(self.process, store, daemon), context=self.process.context)
 
     async def _run(self, process: Process, store: Store, daemon: Daemon) -> None:

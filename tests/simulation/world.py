@@ -22,7 +22,7 @@ from tests.simulation.clock import SimClock
 from tests.simulation.clouds import Account, Cloud
 from tests.simulation.github import CANARY, GitHubClient, Truth
 from tests.simulation.hooks import Hooks
-from tests.simulation.loop import WORLD, Process, VirtualLoop
+from tests.simulation.loop import WORLD, VirtualLoop
 from tests.simulation.machines import Machines
 from tests.simulation.redis_client import RedisWire
 from tests.simulation.redis_server import Server
@@ -62,7 +62,7 @@ class SimWorld:
         self.seed, self.loop = seed, loop
         self.dice = random.Random(seed)
         self.scenario = scenario(self.dice)
-        self.strikes = faults.draw(self.dice, faults.KINDS if kinds is None else kinds)
+        self.strikes = faults.draw(self.dice, faults.DRAWN if kinds is None else kinds)
         self.policy = self.scenario.policy
         self.clock = SimClock(loop)
         self.weather = Weather(random.Random(f"{seed}/weather"))
@@ -81,7 +81,6 @@ class SimWorld:
         self.clouds = {
             name: Cloud(name, self.clock, self.weather, self.machines.run) for name in self.policy.providers
         }
-        self.processes: list[Process] = []  # every life of every replica; none is collected before the end
         self.replicas = [Replica(self, name) for name in ("a", "b", "c")[: self.dice.choice((2, 2, 2, 3))]]
 
     # ---- what replicas are built of -------------------------------------------------------------------------
@@ -198,12 +197,12 @@ def simulate(seed: int, kinds: tuple[str, ...] | None = None, story: bool = Fals
     runner_api_module.LOOK_SECONDS = 2.0
     loop = VirtualLoop()
     outcome = Outcome(seed)
-    world = None
     try:
-        world = SimWorld(seed, loop, kinds)
-        loop.run_until_complete(_run(world, outcome, story))
+        loop.run_until_complete(_run(SimWorld(seed, loop, kinds), outcome, story))
     finally:
-        loop.close()
+        logging.disable(logging.CRITICAL)
+        loop.bury()
+        logging.disable(logging.NOTSET)
     return outcome
 
 
@@ -222,5 +221,3 @@ async def _run(world: SimWorld, outcome: Outcome, story: bool) -> None:
         outcome.hits, outcome.rows = world.weather.hits, world.checker.rows
         outcome.violations += [v for v in world.checker.violations if v not in outcome.violations]
         outcome.story = world.checker.story
-        for process in world.processes:
-            process.dead = True
