@@ -120,6 +120,9 @@ async def test_results_that_waited_come_back_spread_out(place: Place) -> None:
         def provider_of(self, command: m.Command) -> str:
             return "test"
 
+        def version(self, command: m.Command) -> object:
+            return None
+
         async def perform(self, command: m.CreateJit) -> m.Event:
             return m.EffectFailed(0, command.runner_id, m.Trouble.TRANSIENT, "x")
 
