@@ -8,7 +8,7 @@ UV_LOCK = pip compile --quiet --universal --python-version 3.11 --generate-hashe
     --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .SILENT:
-.PHONY: help demo test check docs lock clean
+.PHONY: help demo test check docs simulate storm soak lock clean
 
 help:  ## say what can be made
 	awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "make %-10s%s\n", $$1, $$2 }' Makefile
@@ -24,6 +24,15 @@ check: .venv/dev  ## linters, types and the layering of the rooms
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+
+simulate: .venv/dev  ## the real daemon through 10,000 schedules of faults in virtual time: ARGS="--first 0"
+	.venv/bin/python -m tests.simulation --schedules 10000 $(ARGS)
+
+storm: .venv/dev  ## 5,000 jobs on three replicas that are killed 200 times: ARGS="--jobs 500 --kills 20"
+	.venv/bin/python -m benchmarks.storm $(ARGS)
+
+soak: .venv/dev  ## 100,000 queued jobs: memory, idle CPU and reaction time
+	.venv/bin/python -m benchmarks.soak $(ARGS)
 
 docs: .venv/dev  ## write the generated parts of ARCHITECTURE.md again
 	.venv/bin/python -m tests.repository.generated

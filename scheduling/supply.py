@@ -125,6 +125,8 @@ def drained(draft: Draft, runner: Runner) -> bool:
     Nobody may use a free machine that is paid by a fund which the policy does not name any more.
     """
     provider, rtype = runner.offer.provider, runner.runner_type
+    if runner.adopted and runner.state is RunnerState.STARTING:
+        return False  # it may run a job that nobody has told of yet
     if provider not in draft.policy.providers or rtype not in draft.policy.runner_types:
         return True
     if not runner.pool and any(part.fund not in draft.policy.funds for part in runner.hold):

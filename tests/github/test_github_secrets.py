@@ -99,7 +99,7 @@ async def test_no_secret_is_ever_shown(
 
     everything = "".join(shown + logged.text)
     assert OWNER in everything
-    assert len(logged.text) > 10
+    assert logged.text
     key_lines = standin.new_app("pem", []).splitlines()[1:3]
     secrets = [*standin.access.tokens(), token, *signed, jit.config, "PRIVATE canary", *key_lines]
     assert len(secrets) > 6

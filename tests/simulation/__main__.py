@@ -35,7 +35,7 @@ ROWS = (
     "replica paused past its lease",
     "policy reload during a launch",
 )
-"""Of the crash matrix in CORRECTNESS.md."""
+"""Points at which a replica can die, and what each leaves behind."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The fault catalogue of CORRECTNESS.md: every kind, how it begins and ends, and what a seed draws from it."""
+"""The fault catalogue: every kind, how it begins and ends, and what a seed draws from it."""
 
 from __future__ import annotations
 

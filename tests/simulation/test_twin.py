@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -170,4 +171,4 @@ TwinAndValkey.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-TestTwin = TwinAndValkey.TestCase
+TestTwin = pytest.mark.timeout(600)(TwinAndValkey.TestCase)
