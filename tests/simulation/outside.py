@@ -1,4 +1,4 @@
-"""What the outside world must never see: registrations, configs, steps, creates and stops, judged as they happen."""
+"""What the outside world must never see: registrations, configs, steps, creates and stops, judged on the spot."""
 
 from __future__ import annotations
 
