@@ -6,12 +6,15 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from tests.daemon.place import Place, until
 
 JOBS = 200
 KILLS = 3
 
 
+@pytest.mark.timeout(420)
 async def test_k25_killed_in_a_200_job_replay_and_restarted() -> None:
     with tempfile.TemporaryDirectory(prefix="place-") as name:
         place = Place(Path(name), speed=1.0, boot_seconds=0.5)
@@ -33,7 +36,7 @@ async def _replay(place: Place) -> None:
         serving.kill()
         await serving.wait()
         serving = await place.process()
-    await until(place.at_rest, 100)
+    await until(place.at_rest, 200)
     github = place.around.github
     assert len(github.jobs()) == JOBS
     assert not github.never_ran()
