@@ -20,7 +20,9 @@ from autoscaler.sweep import REDELIVERY_MS, STUCK_MS, Sweep
 from providers.base import ProviderError
 from scheduling import messages as m
 from scheduling.lifecycle import RunnerState
+from scheduling.matching import target_of
 from scheduling.model import DurationMs, Runner
+from scheduling.policy import matches
 
 if TYPE_CHECKING:
     from autoscaler.daemon import Daemon, Leader
@@ -124,7 +126,7 @@ class Reconciler:
         """
         used = {runner.target for runner in self._registered() if runner.target}
         if any(self._lost(runner) for runner in self.world.runners.values()):
-            used |= {pool.target for pool in self.world.pools.values()}
+            used |= {pool.target for pool in self.world.pools.values()} | await self._every_target()
         self._targets = {target: rounds - 1 for target, rounds in self._targets.items() if rounds > 1}
         self._targets |= dict.fromkeys(used, 3)
         seen: set[str] = set()
@@ -146,6 +148,16 @@ class Reconciler:
         await self._confirm_missing(listed, seen)
         if failed is not None:
             raise failed
+
+    async def _every_target(self) -> set[str]:
+        """Wherever the policy could have registered a runner: for a store that has lost its pools too."""
+        repositories = await self.github.repositories()
+        return {
+            target_of(rtype, name)
+            for rtype in self.daemon.policy.runner_types.values()
+            for name in repositories
+            if matches(rtype.access.repositories, name)
+        }
 
     def _registered(self) -> list[Runner]:
         states = (RunnerState.REGISTERING, RunnerState.IDLE, RunnerState.BUSY, RunnerState.LEAVING)
