@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """All commands with their help."""
     top = _Parser(prog="autoscaler", description=text.TOP, epilog=text.TOP_END)
-    top.add_argument("--version", action="version", version=_Version())
+    top.add_argument("--version", action="version", version=_Version("%(prog)s"))
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     _serve_commands(commands)
     _policy_commands(commands)

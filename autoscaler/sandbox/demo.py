@@ -69,6 +69,9 @@ async def run_demo(options: DemoOptions) -> int:
             return 1
         stopped = _stop_signal(stack)
         talk(f"Dashboard  {demo.url}/")
+        talk(f"Commands   AUTOSCALER_API_URL={demo.url} .venv/bin/autoscaler status")
+        if not options.exit:
+            talk("Jobs keep coming until Ctrl-C; --exit ends after --jobs of them.")
         with _progress() as progress:
             bar = progress.add_task("jobs", total=options.jobs if options.exit else None, now="")
             await demo.until_done(stopped, lambda done, now: progress.update(bar, completed=done, now=now))
@@ -199,7 +202,7 @@ class Demo:
         jobs = Counter(job.state for job in self.surroundings.github.state.jobs.values())
         machines = len(self.surroundings.existing())
         past = terminal.span((self.clock.now_ms() - self.start_ms) / 1000)
-        return f"{jobs['in_progress']} running · {jobs['queued']} waiting · {machines} machines · {past} of CI"
+        return f"{jobs['in_progress']} running · {jobs['queued']} waiting · {machines} machines · {past} simulated"
 
 
 def talk(text: str) -> None:

@@ -188,7 +188,7 @@ def _headline(found: Mapping[str, Any], interrupted: bool) -> Text:
     else:
         text = Text("✔ ", style="bold green") if healthy(found) else Text("✘ ", style="bold red")
     text.append(f"{jobs['completed']} of {jobs['total']} jobs ran", style="bold")
-    text.append(f"  ·  {span(found['simulated_seconds'])} of CI in {span(found['wall_seconds'])}", style="dim")
+    text.append(f"  ·  {span(found['simulated_seconds'])} simulated in {span(found['wall_seconds'])}", style="dim")
     words = {"cancelled": "yellow", "lost": "bold red", "unroutable": "bold red"}
     words |= {} if interrupted else {"waiting": "bold red"}
     for fate, style in words.items():

@@ -226,3 +226,9 @@ def test_module_and_pipe() -> None:
     )  # fmt: skip
     assert done.stdout == '{\n  "$sche'
     assert "Traceback" not in done.stderr
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out.startswith("autoscaler 0.")
