@@ -74,8 +74,6 @@ class GoneReason(StrEnum):
     READY_AGE = "ready_age"
     MAX_LIFETIME = "max_lifetime"
     VANISHED = "vanished"
-    PREEMPTED = "preempted"
-    ADMISSION = "admission"
     DRAINED = "drained"
     NEVER_CREATED = "never_created"
 

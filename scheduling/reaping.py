@@ -23,9 +23,6 @@ CONSISTENCY_MS: DurationMs = 60_000
 ABSENCE_GAP_MS: DurationMs = 10_000
 """Between two inventories that both miss a machine."""
 
-JIT_LIFE_MS: DurationMs = 120_000
-"""How long a stored JIT config waits for its machine."""
-
 _BOOTING = frozenset({RunnerState.UNKNOWN, RunnerState.STARTING})
 
 
