@@ -1,6 +1,6 @@
 """`python -m autoscaler`, and the console script."""
 
-from autoscaler.cli import main
+from autoscaler.cli.main import main
 
 __all__ = ["main"]
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from autoscaler.effects import Effects
 from autoscaler.metrics import Metrics
-from autoscaler.store import StoreAway
+from autoscaler.store.store import StoreAway
 from scheduling import messages as m
 
 log = logging.getLogger(__name__)

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autoscaler.clock import Clock
-from autoscaler.codec import Undecodable
 from autoscaler.crew import Crew
 from autoscaler.effects import Effects, Fleet, Parts
-from autoscaler.github import GitHub
+from autoscaler.github.client import GitHub
 from autoscaler.metrics import Metrics
 from autoscaler.reconcile import Reconciler
-from autoscaler.store import Entry, Fence, JournalEntry, StaleFence, Store, StoreAway
+from autoscaler.store.codec import Undecodable
+from autoscaler.store.store import Entry, Fence, JournalEntry, StaleFence, Store, StoreAway
 from scheduling import messages as m
 from scheduling.evolve import evolve
 from scheduling.lifecycle import LIVE, JobState

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from autoscaler.github import GitHub, GitHubError, NameTaken, RunnerBusy
+from autoscaler.github.client import GitHub, GitHubError, NameTaken, RunnerBusy
+from autoscaler.http.runner_api import callback_token
 from autoscaler.limits import Rate
-from autoscaler.runner_api import callback_token
-from autoscaler.store import StaleFence, StoreAway
+from autoscaler.store.store import StaleFence, StoreAway
 from providers.base import Clock, LaunchSpec, OutcomeUnknown, Provider, ProviderError
 from scheduling import messages as m
 from scheduling.lifecycle import JobState, RunnerState

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from autoscaler.fund_views import fund_closed
-from autoscaler.values import UNROUTABLE
-from autoscaler.views import View, job_state, unfinished
+from autoscaler.views.funds import fund_closed
+from autoscaler.views.jobs_and_runners import View, job_state, unfinished
+from autoscaler.views.values import UNROUTABLE
 from scheduling import ledger
 from scheduling.lifecycle import LIVE
 from scheduling.model import FundAccount, MicroUSD

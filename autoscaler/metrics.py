@@ -17,7 +17,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from autoscaler import fleet_metrics
-from autoscaler.views import View
+from autoscaler.views.jobs_and_runners import View
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SERIES_LIMIT = 500

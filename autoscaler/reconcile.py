@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autoscaler.github import GitHubError, Registration
+from autoscaler.github.client import GitHubError, Registration
 from autoscaler.inventory import Inventory
-from autoscaler.planner import Planner
-from autoscaler.store import StoreAway
+from autoscaler.planner.planner import Planner
+from autoscaler.store.store import StoreAway
 from autoscaler.sweep import REDELIVERY_MS, STUCK_MS, Sweep
 from providers.base import ProviderError
 from scheduling import messages as m

@@ -12,22 +12,24 @@ from pathlib import Path
 
 from aiohttp import web
 
-from autoscaler import http_api, policy_change, runner_api, webhook
 from autoscaler.clock import Clock
 from autoscaler.daemon import Daemon
 from autoscaler.effects import Fleet, Parts
-from autoscaler.embedded import EmbeddedError
-from autoscaler.github import AppCredentials, GitHub
-from autoscaler.head_guard import KEEPALIVE_SECONDS, guarded
+from autoscaler.events.recording import Recorder
+from autoscaler.github.client import AppCredentials, GitHub
+from autoscaler.http import api as http_api
+from autoscaler.http import runner_api, webhook
+from autoscaler.http.head_guard import KEEPALIVE_SECONDS, guarded
+from autoscaler.http.runner_api import RunnerApi
+from autoscaler.http.webhook import Receiver
 from autoscaler.metrics import Metrics
-from autoscaler.policy_file import Loaded, PolicyError, load, provider_config
-from autoscaler.recording import Recorder
-from autoscaler.runner_api import RunnerApi
+from autoscaler.policy import change as policy_change
+from autoscaler.policy.file import Loaded, PolicyError, load, provider_config
 from autoscaler.secrets_file import SecretsFile, SettingsError
 from autoscaler.settings import Settings
 from autoscaler.source import Source
-from autoscaler.store import Store
-from autoscaler.webhook import Receiver
+from autoscaler.store.embedded import EmbeddedError
+from autoscaler.store.store import Store
 from providers import registry
 from providers.base import MissingSdk, Provider
 from scheduling.matching import matcher

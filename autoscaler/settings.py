@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from autoscaler import redis_url
 from autoscaler.secrets_file import SettingsError, read_bytes, secret_lines
+from autoscaler.store import url as redis_url
 
 FLEET_KEY_MIN_BYTES = 32
 
@@ -52,7 +52,7 @@ class Settings:
     public_url: str = "http://127.0.0.1:8080"
     """AUTOSCALER_PUBLIC_URL: where machines reach us; without it, http:// and AUTOSCALER_LISTEN."""
     redis_url: str = field(default="embedded:.autoscaler/redis", repr=False)
-    """AUTOSCALER_REDIS_URL: see `autoscaler.redis_url`; the default is a server of our own in this folder."""
+    """AUTOSCALER_REDIS_URL: see `autoscaler.store.url`; the default is a server of our own in this folder."""
     fleet_key: bytes | None = field(default=None, repr=False)
     """AUTOSCALER_FLEET_KEY_FILE: at least 32 bytes once trimmed; behind callback tokens and JIT encryption."""
     github_url: str = "https://api.github.com"

@@ -8,8 +8,8 @@ from copy import deepcopy
 
 from autoscaler.daemon import Daemon
 from autoscaler.reconcile import OFFERS_MS
-from autoscaler.store import Loaded, StoreAway
-from autoscaler.views import View
+from autoscaler.store.store import Loaded, StoreAway
+from autoscaler.views.jobs_and_runners import View
 from providers.base import ProviderError
 from scheduling import ledger
 from scheduling import messages as m

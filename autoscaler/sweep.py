@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from autoscaler.github import GitHubError
-from autoscaler.github_budget import Budget
+from autoscaler.github.budget import Budget
+from autoscaler.github.client import GitHubError
 from scheduling import messages as m
 from scheduling.lifecycle import JOB_RANK, JobState, RunnerState
 from scheduling.matching import matcher

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autoscaler.github import GitHub, GitHubError, Registration
-from autoscaler.store import Store
+from autoscaler.github.client import GitHub, GitHubError, Registration
+from autoscaler.store.store import Store
 from providers.base import Instance, Provider, ProviderError
 from scheduling.lifecycle import LIVE, RunnerState
 from scheduling.model import Runner

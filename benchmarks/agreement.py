@@ -27,7 +27,7 @@ from typing import Any
 from autoscaler.backtest import recording, trial
 from autoscaler.backtest import tally as t
 from autoscaler.clock import Clock
-from autoscaler.policy_file import load
+from autoscaler.policy.file import load
 from autoscaler.sandbox.github_records import Job, JobRequest
 from autoscaler.sandbox.summary import quantiles
 from autoscaler.sandbox.surroundings import Surroundings

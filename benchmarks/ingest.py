@@ -32,11 +32,11 @@ import uvloop
 from aiohttp import ClientSession, web
 from redis.asyncio import Redis
 
-from autoscaler import webhook
 from autoscaler.clock import Clock
+from autoscaler.http import webhook
 from autoscaler.secrets_file import SecretsFile
-from autoscaler.store import Store
-from autoscaler.store_keys import Keys
+from autoscaler.store.keys import Keys
+from autoscaler.store.store import Store
 from scheduling.messages import Event
 
 PAYLOAD = Path(__file__).parent.parent / "tests/data/payloads/workflow_job.queued.json"

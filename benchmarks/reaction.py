@@ -26,7 +26,7 @@ import uvloop
 
 from autoscaler.clock import Clock
 from autoscaler.effects import Parts
-from autoscaler.policy_file import load
+from autoscaler.policy.file import load
 from autoscaler.sandbox.surroundings import Surroundings
 from autoscaler.serve import Replica
 from autoscaler.settings import from_env

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from autoscaler.planner import value_funds
-from autoscaler.planner_outlook import outlook
+from autoscaler.planner.outlook import outlook
+from autoscaler.planner.planner import value_funds
 from benchmarks.regret_bound import least_cash
 from benchmarks.regret_drive import Drive, Outcome
 from benchmarks.regret_month import SCENARIOS, month

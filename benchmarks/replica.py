@@ -23,10 +23,10 @@ import uvloop
 from autoscaler import logs
 from autoscaler.clock import Clock
 from autoscaler.effects import Effects
-from autoscaler.policy_file import load
+from autoscaler.policy.file import load
 from autoscaler.serve import Replica
 from autoscaler.settings import from_env
-from autoscaler.store import Store
+from autoscaler.store.store import Store
 
 EFFECTS = ("CreateMachine", "CreateJit", "DeleteRegistration", "StopMachine", "FetchRun")
 BOUNDARIES = tuple(f"{name}:{when}" for name in (*EFFECTS, "commit") for when in ("before", "after"))

@@ -24,8 +24,8 @@ from typing import Any
 
 from autoscaler.sandbox.github_records import JobRequest
 from autoscaler.sandbox.surroundings import Surroundings
-from autoscaler.store import Store
-from autoscaler.store_keys import Keys
+from autoscaler.store.keys import Keys
+from autoscaler.store.store import Store
 from benchmarks.replica import shared_clock
 from benchmarks.storm_parts import ReplicaProcess, Server, read_or_none
 from scheduling import messages as m

@@ -30,10 +30,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autoscaler import codec
 from autoscaler.sandbox.github_records import JobRequest
 from autoscaler.sandbox.surroundings import Surroundings
-from autoscaler.store_keys import Keys
+from autoscaler.store import codec
+from autoscaler.store.keys import Keys
 from benchmarks.replica import BOUNDARIES, shared_clock
 from benchmarks.storm_parts import Door, ReplicaProcess, Server, read_or_none
 from benchmarks.storm_report import Report, Storm

@@ -23,8 +23,9 @@ from pathlib import Path
 
 import uvloop
 
-from autoscaler import reconcile, runner_api, sweep
-from autoscaler.github_budget import JitPace
+from autoscaler import reconcile, sweep
+from autoscaler.github.budget import JitPace
+from autoscaler.http import runner_api
 from autoscaler.sandbox.github_access import Limits
 from autoscaler.sandbox.github_records import Job, JobRequest
 from benchmarks import trace

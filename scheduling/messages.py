@@ -2,7 +2,7 @@
 
 An Event is a fact (webhook, effect result, callback, inventory) or a decision of `plan`; both enter the world
 through `evolve` only. A Command is what the records say must still be done; `autoscaler.effects` performs it and
-answers with an Event. `autoscaler.codec` turns each of these dataclasses into JSON and back.
+answers with an Event. `autoscaler.store.codec` turns each of these dataclasses into JSON and back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The records of the world, and what providers sell. Plain slotted dataclasses, encoded by `autoscaler.codec`.
+"""The records of the world, and what providers sell. Plain slotted dataclasses, encoded by `store.codec`.
 
 Units: `_ms` fields are Unix milliseconds (UTC) or milliseconds of duration, `MicroUSD` is 10^-6 US dollars,
 memory and disk are GiB x 1024 (MiB) and GiB.

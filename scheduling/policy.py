@@ -1,4 +1,4 @@
-"""The compiled policy: what `autoscaler.policy_file` makes of the operators' YAML. Immutable and complete.
+"""The compiled policy: what `autoscaler.policy.file` makes of the operators' YAML. Immutable and complete.
 
 Defaults are filled in, names are resolved, units are parsed. Patterns (`pytorch/*`) match case-insensitively
 with `fnmatch` rules. Unknown references were refused before this point.

@@ -15,15 +15,17 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from autoscaler import policy_file, record_github, terminal
 from autoscaler.backtest import examples, html, recording, text, trial
 from autoscaler.backtest.difference import Difference, changes, difference
 from autoscaler.backtest.recording import Recording
 from autoscaler.backtest.trial import Trial
 from autoscaler.backtest.world_model import WorldFileError
-from autoscaler.policy_tree import PolicyError
-from autoscaler.record_github import GITHUB_URL
-from autoscaler.usage import OK, PROBLEMS, Unusable
+from autoscaler.cli import terminal
+from autoscaler.cli.usage import OK, PROBLEMS, Unusable
+from autoscaler.events import from_github as record_github
+from autoscaler.events.from_github import GITHUB_URL
+from autoscaler.policy import file as policy_file
+from autoscaler.policy.tree import PolicyError
 from scheduling.model import UnixMs
 
 POLICIES_MAX = 2

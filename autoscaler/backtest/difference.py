@@ -14,7 +14,7 @@ from typing import Any
 from autoscaler.backtest import tally as t
 from autoscaler.backtest.recording import Recording
 from autoscaler.backtest.tally import Tally
-from autoscaler.values import usd
+from autoscaler.views.values import usd
 from scheduling.model import HOUR_MS
 
 Amounts = Counter[str]

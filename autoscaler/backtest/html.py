@@ -17,7 +17,7 @@ from autoscaler.backtest.difference import Difference
 from autoscaler.backtest.recording import Recording
 from autoscaler.backtest.tally import Tally
 from autoscaler.backtest.trial import NOT_MODELLED, FundStory, Trial
-from autoscaler.terminal import dollars, span
+from autoscaler.cli.terminal import dollars, span
 from scheduling.model import UnixMs
 
 DAY_MS = 86_400_000

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from autoscaler import event_file
-from autoscaler.workflow_job import Malformed, report
+from autoscaler.events import file as event_file
+from autoscaler.http.workflow_job import Malformed, report
 from scheduling.job_facts import LONGEST_QUEUE_MS
 from scheduling.lifecycle import JobState
 from scheduling.messages import JobReported

@@ -14,7 +14,7 @@ from rich.text import Text
 from autoscaler.backtest.difference import Difference
 from autoscaler.backtest.recording import Recording
 from autoscaler.backtest.trial import NOT_MODELLED, Trial
-from autoscaler.terminal import dollars, plain, span, table
+from autoscaler.cli.terminal import dollars, plain, span, table
 
 CAUSES_SHOWN = 8
 

@@ -14,7 +14,7 @@ from autoscaler.backtest import world_model
 from autoscaler.backtest.driver import AFTER_MS, ASSUMED, LATER_MS, TICK_MS, Driver
 from autoscaler.backtest.recording import Recording
 from autoscaler.backtest.tally import Tally
-from autoscaler.policy_file import load, provider_config
+from autoscaler.policy.file import load, provider_config
 from autoscaler.sandbox.money import cheapest_list_price, expired, fund_lines
 from autoscaler.sandbox.summary import Costs, FundLine, RunnerCounts, figures, quantiles
 from providers import registry

@@ -19,10 +19,9 @@ from rich.console import Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from autoscaler import terminal, why_text
+from autoscaler.cli import terminal
 from autoscaler.clock import Clock
-from autoscaler.embedded import EmbeddedError
-from autoscaler.policy_file import load
+from autoscaler.policy.file import load
 from autoscaler.sandbox import summary
 from autoscaler.sandbox.demo_world import FLEET, OWNERS, demo_runs, endless_runs, policy_text
 from autoscaler.sandbox.github_records import Job
@@ -32,6 +31,8 @@ from autoscaler.sandbox.summary import Outcome
 from autoscaler.sandbox.surroundings import Surroundings
 from autoscaler.serve import Replica
 from autoscaler.settings import from_env
+from autoscaler.store.embedded import EmbeddedError
+from autoscaler.views import why_text
 from scheduling.lifecycle import RunnerState
 from scheduling.model import DurationMs
 from scheduling.world import World

@@ -71,7 +71,7 @@ class Job:
 class Registration:
     """A runner as GitHub lists it, with what only GitHub knows of it.
 
-    `target` as in `autoscaler.github`. `assigned` is the job that waits for the runner to fetch it, `job` the one
+    `target` as in `github.client`. `assigned` is the job that waits for the runner to fetch it, `job` the one
     that runs; `heard_ms` is when the runner was last there (while it polls it is).
     """
 

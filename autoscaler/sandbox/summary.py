@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.terminal import dollars, span, table
+from autoscaler.cli.terminal import dollars, span, table
 from scheduling.model import DurationMs, MicroUSD, UnixMs
 
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99, "max": 1.0}

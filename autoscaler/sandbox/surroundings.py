@@ -15,8 +15,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from autoscaler import policy_file
 from autoscaler.clock import Clock
+from autoscaler.policy import file as policy_file
 from autoscaler.sandbox import clouds
 from autoscaler.sandbox.github import GitHubStandIn
 from autoscaler.sandbox.machines import Machines

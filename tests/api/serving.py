@@ -10,11 +10,11 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from autoscaler import http_api
+from autoscaler.http import api as http_api
 from autoscaler.metrics import Metrics
 from autoscaler.settings import ApiToken
-from autoscaler.store import StoreAway
-from autoscaler.views import View
+from autoscaler.store.store import StoreAway
+from autoscaler.views.jobs_and_runners import View
 from scheduling import ledger
 from scheduling.messages import FundSpentStated, SwitchSet
 from tests.api.worlds import Fleet

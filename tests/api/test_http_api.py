@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler import fleet_views
+from autoscaler.http import api as http_api
+from autoscaler.views import fleet as fleet_views
 from scheduling.world import PAUSED
 from tests.api.serving import Served, serving, token
 from tests.api.worlds import MINUTE, Fleet
@@ -264,7 +265,7 @@ async def test_the_page_and_its_parts_allow_nothing_from_elsewhere(served: Serve
 
 
 def test_no_part_of_the_page_makes_markup_of_text_or_loads_from_elsewhere() -> None:
-    folder = Path(fleet_views.__file__).parent / "dashboard"
+    folder = Path(http_api.__file__).parent / "dashboard"
     markup = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "style=")
     for path in folder.iterdir():
         text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from autoscaler import stream
+from autoscaler.http import stream
 from tests.api.serving import Served, serving
 from tests.api.worlds import Fleet
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from autoscaler import views
-from autoscaler.newest import mark_of, newest_first
+from autoscaler.views import jobs_and_runners as views
+from autoscaler.views.newest import mark_of, newest_first
 from scheduling.messages import RecordsForgotten
 from scheduling.world import World
 from tests.api.worlds import Fleet

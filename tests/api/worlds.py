@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from autoscaler.github_budget import Budget
-from autoscaler.policy_file import load, provider_config
-from autoscaler.views import View
+from autoscaler.github.budget import Budget
+from autoscaler.policy.file import load, provider_config
+from autoscaler.views.jobs_and_runners import View
 from providers import registry
 from scheduling import messages as m
 from scheduling.evolve import evolve

@@ -13,7 +13,7 @@ import pytest
 
 from autoscaler.backtest import examples, recording
 from autoscaler.backtest.command import run
-from autoscaler.usage import Unusable
+from autoscaler.cli.usage import Unusable
 from tests.backtest.conftest import POLICY, Write, delivery, story
 
 Policy = Callable[..., Path]

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from autoscaler import cli, cli_help, settings
-from autoscaler.cli import main
+from autoscaler import settings
+from autoscaler.cli import help as cli_help
+from autoscaler.cli import main as cli
+from autoscaler.cli.main import main
 from scheduling.world import PAUSED
 from tests.api.serving import Served, serving, token
 from tests.api.worlds import Fleet
@@ -195,7 +197,11 @@ async def test_help_names_every_variable_of_the_environment(terminal: Terminal) 
 
 
 def test_errors_that_are_shown_as_they_are_exist() -> None:
-    from autoscaler import client, embedded, policy_tree, redis_link, secrets_file
+    from autoscaler import secrets_file
+    from autoscaler.cli import client
+    from autoscaler.policy import tree as policy_tree
+    from autoscaler.store import embedded
+    from autoscaler.store import link as redis_link
     from providers import base
 
     rooms = (client, embedded, policy_tree, redis_link, secrets_file, base)
@@ -205,7 +211,7 @@ def test_errors_that_are_shown_as_they_are_exist() -> None:
 def test_help_and_client_commands_load_no_server() -> None:
     """What makes a start slow stays out: aiohttp, pydantic, prometheus, uvloop, githubkit."""
     program = (
-        "import sys; from autoscaler.cli import main\n"
+        "import sys; from autoscaler.cli.main import main\n"
         "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
         "slow = {'aiohttp', 'pydantic', 'prometheus_client', 'uvloop', 'githubkit'}\n"
         "print(sorted(slow & set(sys.modules)))"

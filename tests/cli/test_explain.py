@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.cli import main
+from autoscaler.cli.main import main
 from tests.api.worlds import POLICY
 
 AT = ("--at", "2026-11-30T12:00:00Z")

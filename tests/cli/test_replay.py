@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from autoscaler import event_file
-from autoscaler.cli import main
-from autoscaler.event_file import EventFile
+from autoscaler.cli.main import main
+from autoscaler.events import file as event_file
+from autoscaler.events.file import EventFile
 
 SECRET = b"its-a-secret"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.cli import main
+from autoscaler.cli.main import main
 from autoscaler.clock import Clock
-from autoscaler.policy_file import load
+from autoscaler.policy.file import load
 from autoscaler.sandbox.demo_world import OWNERS, policy_text
 from autoscaler.sandbox.surroundings import Surroundings
 from autoscaler.serve import Replica

@@ -11,7 +11,7 @@ from typing import Any, cast
 from autoscaler.daemon import Daemon, Leader
 from autoscaler.effects import Effects, Parts
 from autoscaler.effects import Fleet as Identity
-from autoscaler.github import GitHubError, Jit, Registration
+from autoscaler.github.client import GitHubError, Jit, Registration
 from autoscaler.inventory import Inventory
 from autoscaler.metrics import Metrics
 from autoscaler.reconcile import Reconciler

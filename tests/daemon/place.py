@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autoscaler.clock import Clock
-from autoscaler.policy_file import load
+from autoscaler.policy.file import load
 from autoscaler.sandbox.github_records import JobRequest
 from autoscaler.sandbox.surroundings import Surroundings
 from autoscaler.serve import Replica

@@ -9,7 +9,7 @@ from typing import Any
 
 from autoscaler.daemon import Daemon
 from autoscaler.serve import Replica
-from autoscaler.store import Loaded
+from autoscaler.store.store import Loaded
 from scheduling import messages as m
 from scheduling.lifecycle import RunnerState
 from scheduling.pending import pending

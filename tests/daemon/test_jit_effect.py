@@ -8,8 +8,8 @@ import pytest
 
 from autoscaler.clock import Clock
 from autoscaler.effects import Effects, Fleet, Parts
-from autoscaler.github import Jit
-from autoscaler.store import StaleFence, StoreAway
+from autoscaler.github.client import Jit
+from autoscaler.store.store import StaleFence, StoreAway
 from scheduling import messages as m
 from scheduling.lifecycle import RunnerState
 from scheduling.plan import plan

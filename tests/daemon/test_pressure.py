@@ -13,13 +13,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from autoscaler import effects, redis_link
+from autoscaler import effects
 from autoscaler.crew import Crew
+from autoscaler.http.runner_api import callback_token
 from autoscaler.metrics import Metrics
-from autoscaler.runner_api import callback_token
 from autoscaler.sandbox.github_faults import Fault
 from autoscaler.serve import Replica
-from autoscaler.store import StoreAway
+from autoscaler.store import link as redis_link
+from autoscaler.store.store import StoreAway
 from providers.base import Instance, LaunchSpec, Transient
 from scheduling import messages as m
 from scheduling.lifecycle import JobState, RunnerState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from autoscaler.github import Registration
+from autoscaler.github.client import Registration
 from providers import base
 from providers.base import Instance
 from scheduling import messages as m

@@ -10,8 +10,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from autoscaler.codec import encode_event
 from autoscaler.sandbox.github_faults import Fault
+from autoscaler.store.codec import encode_event
 from autoscaler.verify import verify
 from scheduling import messages as m
 from scheduling.lifecycle import GoneReason, JobState, RunnerState

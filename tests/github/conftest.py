@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from autoscaler import github_connection
 from autoscaler.clock import Clock
-from autoscaler.github import AppCredentials, GitHub
+from autoscaler.github import connection as github_connection
+from autoscaler.github.client import AppCredentials, GitHub
 from autoscaler.sandbox.github import GitHubStandIn
 from tests.github.world import OWNER, Connect, Receiver, Runner
 

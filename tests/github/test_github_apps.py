@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from autoscaler import github_apps
 from autoscaler.clock import Clock
-from autoscaler.github import AppCredentials, GitHub, GitHubError
+from autoscaler.github import apps as github_apps
+from autoscaler.github.client import AppCredentials, GitHub, GitHubError
 from autoscaler.sandbox.github import Fault, GitHubStandIn, Limits
 from scheduling.messages import Trouble
 from tests.github.world import LABELS, OWNER, REPOSITORY, Connect, OthersClock, StillClock

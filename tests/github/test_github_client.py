@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autoscaler.github import GitHub, GitHubError, NameTaken, RunnerBusy
+from autoscaler.github.client import GitHub, GitHubError, NameTaken, RunnerBusy
 from autoscaler.sandbox.github import Fault, GitHubStandIn, JobRequest
 from autoscaler.sandbox.github_records import Registration
 from scheduling.lifecycle import JobState

@@ -8,9 +8,9 @@ from email.utils import formatdate
 import httpx
 import pytest
 
-from autoscaler import github_connection
-from autoscaler.github import GitHub, GitHubError, JitUnknown, NameTaken
-from autoscaler.github_errors import scrub
+from autoscaler.github import connection as github_connection
+from autoscaler.github.client import GitHub, GitHubError, JitUnknown, NameTaken
+from autoscaler.github.errors import scrub
 from autoscaler.sandbox.github import Fault, GitHubStandIn, Limits
 from scheduling.messages import Trouble
 from tests.github.world import LABELS, OWNER, REPOSITORY, Connect, OthersClock, StillClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from autoscaler.github_budget import Budgets, JitPace, Need
+from autoscaler.github.budget import Budgets, JitPace, Need
 from tests.github.world import OthersClock, StillClock
 
 MINUTE = 60_000

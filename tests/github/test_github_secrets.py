@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import jwt
 import pytest
 
-from autoscaler.github import AppCredentials, GitHub, GitHubError
+from autoscaler.github.client import AppCredentials, GitHub, GitHubError
 from autoscaler.sandbox.github import Fault, GitHubStandIn
 from tests.github.world import LABELS, OWNER, REPOSITORY, Connect
 

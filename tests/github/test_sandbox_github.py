@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from autoscaler.clock import Clock
-from autoscaler.github import GitHub
+from autoscaler.github.client import GitHub
 from autoscaler.sandbox.github import Fault, GitHubStandIn, JobRequest
 from autoscaler.sandbox.github_records import Patience
 from autoscaler.sandbox.github_state import GitHubState

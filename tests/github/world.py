@@ -11,7 +11,7 @@ import aiohttp
 from aiohttp import web
 
 from autoscaler.clock import Clock
-from autoscaler.github import GitHub
+from autoscaler.github.client import GitHub
 
 OWNER = "octo-org"
 REPOSITORY = "octo-org/rocket"

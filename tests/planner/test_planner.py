@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import pytest
 
 from autoscaler.clock import Clock
-from autoscaler.planner import Planner, value_funds
-from autoscaler.planner_outlook import outlook
+from autoscaler.planner.outlook import outlook
+from autoscaler.planner.planner import Planner, value_funds
 from scheduling import demand, placement
 from scheduling import messages as m
 from scheduling.evolve import evolve

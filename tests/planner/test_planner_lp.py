@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from autoscaler.planner_lp import Lane, Option, Problem, Purse, Segment, solve
+from autoscaler.planner.programme import Lane, Option, Problem, Purse, Segment, solve
 from scheduling.model import HOUR_MS
 
 pytest.importorskip("scipy")

@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from autoscaler.policy_file import Loaded, PolicyError, load
+from autoscaler.policy.file import Loaded, PolicyError, load
 
 NOW_MS = int(datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp() * 1000)
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from autoscaler import policy_commands
-from autoscaler.import_scale_config import variant_name
+from autoscaler.cli import policy as policy_commands
+from autoscaler.policy.scale_config import variant_name
 from scheduling.policy import Forks, Policy
 from tests.policy.policies import NOW_MS, Folder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoscaler.policy_change import changes
+from autoscaler.policy.change import changes
 from scheduling.policy import Price, ProviderPolicy, Rule
 from tests.core.fleet import Fleet, credit, policy, runner_type
 

@@ -7,7 +7,7 @@ import json
 
 from jsonschema import Draft202012Validator
 
-from autoscaler import policy_commands
+from autoscaler.cli import policy as policy_commands
 from tests.policy.policies import NOW_MS, SMALL, Folder, changed
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from autoscaler.policy_file import load
-from autoscaler.policy_schema import policy_schema
-from autoscaler.policy_yaml import read_file, read_text
+from autoscaler.policy.file import load
+from autoscaler.policy.marked_yaml import read_file, read_text
+from autoscaler.policy.schema import policy_schema
 from tests.policy.policies import FULL, NOW_MS, SMALL, changed
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"

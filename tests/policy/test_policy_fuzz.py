@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoscaler.policy_file import PolicyError, load
+from autoscaler.policy.file import PolicyError, load
 from tests.policy.policies import FULL, NOW_MS, SMALL
 
 SETTINGS = settings(

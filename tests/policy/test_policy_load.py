@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoscaler.policy_file import provider_config
+from autoscaler.policy.file import provider_config
 from scheduling.model import Gpu, Hardware, Purchase
 from scheduling.policy import Access, FairShare, Forks, Price, ReadyFloor, RunnerType, Selector, Share
 from tests.policy.policies import FULL, SMALL, Folder, changed

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from autoscaler.policy_warnings import NOT_ACTIVE
+from autoscaler.policy.warnings import NOT_ACTIVE
 from tests.policy.policies import FULL, NOW_MS, SMALL, Folder, changed
 
 DAY_MS = 24 * 3_600_000

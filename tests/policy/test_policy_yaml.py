@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from autoscaler.policy_file import PolicyError, load
+from autoscaler.policy.file import PolicyError, load
 from tests.policy.policies import NOW_MS, SMALL, Folder, changed
 
 

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from autoscaler.backtest import recording
-from autoscaler.record_github import CannotRecord, record
+from autoscaler.events.from_github import CannotRecord, record
 
 DAY_MS = 86_400_000
 UNTIL = 1_772_500_000_000

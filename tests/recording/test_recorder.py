@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from autoscaler.backtest import recording
-from autoscaler.policy_file import load
-from autoscaler.recording import Recorder
+from autoscaler.events.recording import Recorder
+from autoscaler.policy.file import load
 from scheduling.messages import RunFactsLearned
 from scheduling.model import RunFacts
 from scheduling.policy import Policy, matches

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 
@@ -23,9 +23,7 @@ def house() -> str:
     """Every room's modules and packages with the first sentence of their docstring."""
     parts = []
     for room in ("scheduling", "providers", "autoscaler"):
-        files = [path for path in (ROOT / room).iterdir() if path.suffix == ".py" and path.stem != "__init__"]
-        packages = [path.parent for path in (ROOT / room).glob("*/__init__.py")]
-        rows = [f"| `{path.stem}` | {_first_sentence(path)} |" for path in sorted(files + packages)]
+        rows = [f"| `{name}` | {_first_sentence(path)} |" for name, path in _modules(ROOT / room)]
         title = f"**{room}/** {_first_sentence(ROOT / room)}"
         parts.append("\n".join([title, "", "| | |", "|---|---|", *rows, ""]))
     return "\n".join(parts)
@@ -53,6 +51,15 @@ def pairs() -> str:
         f"| {fact} | " + " | ".join(_outcome(state, fact) for state in RunnerState) + " |" for fact in RunnerFact
     ]
     return "\n".join(head + rows) + "\n"
+
+
+def _modules(room: Path) -> Iterator[tuple[str, Path]]:
+    """Every module below the room by its dotted name, a package before its modules."""
+    for path in sorted(room.rglob("*.py"), key=lambda path: path.relative_to(room).with_suffix("").parts):
+        inside = path.relative_to(room).with_suffix("").parts
+        name = ".".join(part for part in inside if part != "__init__")
+        if name:
+            yield name, path
 
 
 def _first_sentence(path: Path) -> str:

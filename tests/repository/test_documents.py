@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler import policy_file
+from autoscaler.policy import file as policy_file
 from tests.repository import generated
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoscaler.runner_api import callback_token
+from autoscaler.http.runner_api import callback_token
 from providers.sim import Machine
 from scheduling.lifecycle import RunnerState
 from scheduling.messages import Stage

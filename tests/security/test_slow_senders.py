@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 import uvloop
 
-from autoscaler import head_guard
+from autoscaler.http import head_guard
 from tests.daemon.place import Place
 
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from autoscaler.github_target import parse_target
+from autoscaler.github.target import parse_target
 from autoscaler.sandbox.github_faults import Fault
 from scheduling.lifecycle import JobState
 from tests.daemon.place import LABELS, Place, until

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from autoscaler import daemon, runner_api
+from autoscaler import daemon
+from autoscaler.http import runner_api
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""GitHub: the stand-in's pure state, behind the methods of `autoscaler.github.GitHub`, with its faults."""
+"""GitHub: the stand-in's pure state, behind the methods of `autoscaler.github.client.GitHub`, with its faults."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autoscaler.clock import Clock
-from autoscaler.github import GitHubError, Jit, JitUnknown, NameTaken, Registration, RunnerBusy
-from autoscaler.github_errors import RateLimited, transient
+from autoscaler.github.client import GitHubError, Jit, JitUnknown, NameTaken, Registration, RunnerBusy
+from autoscaler.github.errors import RateLimited, transient
 from autoscaler.sandbox import github_records as records
 from autoscaler.sandbox.github_state import GitHubState, NameExists, StillRunning
 from scheduling.lifecycle import JobState

@@ -17,8 +17,8 @@ from typing import Any
 from autoscaler import inventory
 from autoscaler.daemon import Daemon
 from autoscaler.effects import Effects
+from autoscaler.http.webhook import Receiver
 from autoscaler.sweep import Sweep
-from autoscaler.webhook import Receiver
 from scheduling import evolve, job_facts, ledger, machine_facts, reaping, supply, upkeep
 from tests.simulation import redis_server
 

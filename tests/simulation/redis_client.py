@@ -9,7 +9,7 @@ from typing import Any
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from autoscaler import store
+from autoscaler.store import store
 from tests.simulation.loop import WORLD
 from tests.simulation.redis_server import Server
 from tests.simulation.wire import Wire, settle

@@ -1,4 +1,4 @@
-"""The in-memory twin of a Redis server: the commands and scripts that `autoscaler.store` uses, and nothing else.
+"""The in-memory twin of a Redis server: the commands and scripts that `Store` uses, and nothing else.
 
 The real `Store`, packer, link and retries run on top of it. `test_twin` compares it with a real Valkey.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
 
-from autoscaler import store
+from autoscaler.store import store
 
 WRITES = frozenset({"SET", "DEL", "EVALSHA", "EVAL"})
 REFUSALS: dict[str, Callable[[], Exception]] = {

@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from autoscaler import runner_api, webhook
 from autoscaler.daemon import Daemon
 from autoscaler.effects import Parts
-from autoscaler.runner_api import RunnerApi
-from autoscaler.store import Store
-from autoscaler.webhook import Receiver
+from autoscaler.http import runner_api, webhook
+from autoscaler.http.runner_api import RunnerApi
+from autoscaler.http.webhook import Receiver
+from autoscaler.store.store import Store
 from providers.base import Provider
 from scheduling.matching import matcher
 from scheduling.policy import Policy

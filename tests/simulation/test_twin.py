@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from autoscaler.codec import encode_record
-from autoscaler.store import START, Fence, InboxFull, StaleFence, Store, StoreAway
+from autoscaler.store.codec import encode_record
+from autoscaler.store.store import START, Fence, InboxFull, StaleFence, Store, StoreAway
 from scheduling.messages import Stage, StageReported
 from tests.simulation.clock import SimClock
 from tests.simulation.loop import VirtualLoop

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from autoscaler import daemon as daemon_module
-from autoscaler import runner_api as runner_api_module
 from autoscaler.effects import Fleet
-from autoscaler.policy_file import PolicyError, load
+from autoscaler.http import runner_api as runner_api_module
+from autoscaler.policy.file import PolicyError, load
 from autoscaler.sandbox.github_runner import RunnerSide
 from scheduling.policy import Policy
 from tests.simulation import faults

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from autoscaler import embedded
-from autoscaler.store import Store
+from autoscaler.store import embedded
+from autoscaler.store.store import Store
 from scheduling.messages import Stage, StageReported
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from autoscaler.embedded import Embedded
-from autoscaler.redis_url import unix_url
-from autoscaler.store import Store
+from autoscaler.store.embedded import Embedded
+from autoscaler.store.store import Store
+from autoscaler.store.url import unix_url
 from scheduling.messages import Stage, StageReported
 from tests.valkey import Valkey, running
 

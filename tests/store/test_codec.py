@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoscaler.codec import (
+from autoscaler.store.codec import (
     RECORD_TYPES,
     Undecodable,
     decode_event,

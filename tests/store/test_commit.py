@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from autoscaler.codec import RECORD_TYPES, Undecodable
-from autoscaler.embedded import Embedded
-from autoscaler.redis_url import unix_url
-from autoscaler.store import Fence, StaleFence, Store, StoreAway
-from autoscaler.store_keys import KEYS, Keys
+from autoscaler.store.codec import RECORD_TYPES, Undecodable
+from autoscaler.store.embedded import Embedded
+from autoscaler.store.keys import KEYS, Keys
+from autoscaler.store.store import Fence, StaleFence, Store, StoreAway
+from autoscaler.store.url import unix_url
 from scheduling.lifecycle import JobState
 from scheduling.model import Cooldown, FundAccount, Job, Pool, Totals, Usage
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from autoscaler.embedded import Embedded, EmbeddedError
-from autoscaler.store import Store
+from autoscaler.store.embedded import Embedded, EmbeddedError
+from autoscaler.store.store import Store
 
 from .conftest import FLEET, FLEET_KEY, stage
 

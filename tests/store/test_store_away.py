@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from autoscaler import redis_link
-from autoscaler.redis_url import unix_url
-from autoscaler.store import Fence, Store, StoreAway
+from autoscaler.store import link as redis_link
+from autoscaler.store.store import Fence, Store, StoreAway
+from autoscaler.store.url import unix_url
 from tests.valkey import Valkey
 
 from .conftest import FLEET, FLEET_KEY, stage

@@ -15,10 +15,10 @@ import pytest
 from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from autoscaler import runner_api, webhook
 from autoscaler.clock import Clock
+from autoscaler.http import runner_api, webhook
 from autoscaler.secrets_file import SecretsFile
-from autoscaler.store import Store
+from autoscaler.store.store import Store
 from scheduling.messages import Event
 from tests.valkey import Valkey, running
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import ClientResponse
 
-from autoscaler import redis_link, runner_api
-from autoscaler.runner_api import callback_token
+from autoscaler.http import runner_api
+from autoscaler.http.runner_api import callback_token
+from autoscaler.store import link as redis_link
 from scheduling.lifecycle import RunnerState
 from scheduling.messages import Stage, StageReported
 from tests.valkey import Valkey

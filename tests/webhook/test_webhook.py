@@ -13,10 +13,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from autoscaler import redis_link, webhook
 from autoscaler.clock import Clock
+from autoscaler.http import webhook
 from autoscaler.secrets_file import SecretsFile
-from autoscaler.store import Store, StoreAway
+from autoscaler.store import link as redis_link
+from autoscaler.store.store import Store, StoreAway
 from scheduling.lifecycle import JobState
 from scheduling.messages import JobReported, Stage, StageReported
 from tests.valkey import Valkey

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler import webhook
-from autoscaler.http_body import BodyReader
+from autoscaler.http import webhook
+from autoscaler.http.body import BodyReader
 
 from .conftest import Site, payload, signature
 from .test_webhook import raw_request

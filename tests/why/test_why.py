@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from autoscaler import views, why, why_text
+from autoscaler.views import jobs_and_runners as views
+from autoscaler.views import why, why_text
 from scheduling import messages as m
 from scheduling.lifecycle import JobState
 from scheduling.world import PAUSED

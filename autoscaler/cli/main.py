@@ -1,0 +1,342 @@
+"""The command line: what `autoscaler --help` offers, and which room does each command.
+
+Documents go to stdout, logs and complaints to stderr. Rooms are imported when their command runs, so that help and
+client commands start at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from autoscaler.cli import help as text
+from autoscaler.cli import trials as cli_trials
+from autoscaler.cli.usage import PROBLEMS, WRONG, Unusable
+from scheduling.lifecycle import RunnerState
+
+Run = Callable[[argparse.Namespace], int]
+Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
+READABLE = ("SettingsError", "ClientError", "PolicyError", "EmbeddedError", "StoreAway", "MissingSdk")
+"""Errors whose text was written for the person at the terminal; by name, so that nothing is imported for it."""
+JOB_STATES = ("waiting", "queued", "blocked", "unroutable", "in_progress", "completed")
+RUNNER_STATES = ("live", *(state.value for state in RunnerState))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Wrong usage ends in SystemExit(2), as argparse does it."""
+    parsed = parser().parse_args(arguments)
+    run: Run = parsed.run
+    try:
+        return run(parsed)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PROBLEMS
+    except Unusable as error:
+        print(f"autoscaler: {error}", file=sys.stderr)
+        return WRONG
+    except Exception as error:
+        if not any(base.__name__ in READABLE for base in type(error).__mro__):
+            raise
+        print(f"autoscaler: {error}", file=sys.stderr)
+        return PROBLEMS
+
+
+# ---- what there is -----------------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands with their help."""
+    top = _Parser(prog="autoscaler", description=text.TOP, epilog=text.TOP_END)
+    top.add_argument("--version", action="version", version=_Version("%(prog)s"))
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    _serve_commands(commands)
+    _policy_commands(commands)
+    _client_commands(commands)
+    _switch_commands(commands)
+    _check_commands(commands)
+    _trial_commands(commands)
+    return top
+
+
+class _Parser(argparse.ArgumentParser):
+    """Shows texts as they were written, and does not take `--j` for `--json`."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(formatter_class=_wide, allow_abbrev=False, **more)
+
+
+def _wide(prog: str) -> argparse.HelpFormatter:
+    return argparse.RawTextHelpFormatter(prog, max_help_position=28)
+
+
+class _Version(str):
+    """Looked up only when it is asked for."""
+
+    def __mod__(self, _: object) -> str:
+        from importlib.metadata import version
+
+        return f"autoscaler {version('runner-autoscaler')}"
+
+
+def _add(commands: Commands, name: str, run: Run, *, json: bool = True) -> _Parser:
+    summary, _, more = text.COMMANDS[name].partition("\n")
+    command = commands.add_parser(name.rpartition(" ")[2], help=summary, description=f"{summary}\n{more}".strip())
+    command.set_defaults(run=run)
+    if json:
+        command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    return command
+
+
+def _serve_commands(commands: Commands) -> None:
+    serve = _add(commands, "serve", _serve, json=False)
+    serve.add_argument("--policy", metavar="FILE", help="the policy file (default: AUTOSCALER_POLICY)")
+    serve.add_argument("--role", choices=("all", "ingest", "scheduler"), default="all", help=text.ROLE)
+    serve.add_argument("--observe", action="store_true", help="decide everything, launch nothing")
+    serve.add_argument(
+        "--poll", metavar="OWNER/REPO", action="append", default=[], type=_repository, help=text.POLL
+    )
+    serve.add_argument("--record", metavar="DIR", help="record the deliveries, redacted, for backtests")
+    demo = _add(commands, "demo", _demo)
+    demo.add_argument("--jobs", type=_count, default=200, metavar="N", help="jobs with --exit (default: 200)")
+    demo.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="same seed, same jobs and faults (default: 1)"
+    )
+    demo.add_argument("--speed", type=_positive, default=60.0, metavar="X", help="times real time (default: 60)")
+    demo.add_argument(
+        "--port", type=_port, default=0, metavar="P", help="of dashboard and API (default: a free one)"
+    )
+    demo.add_argument("--exit", action="store_true", help="stop when all jobs are done, and print the summary")
+
+
+def _policy_commands(commands: Commands) -> None:
+    group = commands.add_parser("policy", help="check, explain and import policy files", description=text.POLICY)
+    policy = group.add_subparsers(metavar="COMMAND", required=True)
+    _add(policy, "policy check", _policy_check).add_argument("file", metavar="FILE")
+    _add(policy, "policy schema", _policy_schema)
+    explain = _add(policy, "policy explain", _policy_explain)
+    explain.add_argument("file", metavar="FILE")
+    explain.add_argument("--labels", required=True, metavar="A,B", help="the job's `runs-on`, comma-separated")
+    explain.add_argument("--repository", required=True, metavar="OWNER/NAME")
+    explain.add_argument("--event", default="push", help="what started its run (default: push)")
+    explain.add_argument(
+        "--ref", default="", help="its ref, such as refs/heads/main (default: none that a rule names)"
+    )
+    explain.add_argument("--fork", action="store_true", help="its run comes from a fork")
+    explain.add_argument("--at", metavar="TIME", help="such as 2026-12-31 or 2026-12-31T18:00:00Z (default: now)")
+    scale = _add(policy, "policy import-scale-config", _policy_import)
+    scale.add_argument("file", metavar="FILE")
+    scale.add_argument(
+        "--provider", default="aws", metavar="NAME", help="its provider in the policy (default: aws)"
+    )
+    scale.add_argument("--repositories", metavar="PATTERN", help="whom access lets in, such as 'pytorch/*'")
+
+
+def _client_commands(commands: Commands) -> None:
+    _add(commands, "status", _list("summary"))
+    jobs = _add(commands, "jobs", _list("jobs", "state", "repository", "limit", "after"))
+    jobs.add_argument("--state", default="", choices=JOB_STATES, metavar="STATE", help=" | ".join(JOB_STATES))
+    jobs.add_argument("--repository", default="", metavar="OWNER/NAME")
+    runners = _add(commands, "runners", _list("runners", "state", "provider", "runner_type", "limit", "after"))
+    runners.add_argument(
+        "--state",
+        default="",
+        choices=RUNNER_STATES,
+        metavar="STATE",
+        help=f"{' | '.join(RUNNER_STATES)}\n(default: live)",
+    )
+    runners.add_argument("--provider", default="", metavar="NAME")
+    runners.add_argument("--type", default="", metavar="NAME", dest="runner_type", help="a runner type")
+    for command in (jobs, runners):
+        command.add_argument("--limit", type=_limit, metavar="N", help="rows, 1 to 1000 (default: 100)")
+        command.add_argument(
+            "--after", default="", metavar="MARK", help="the page after the one that named this mark"
+        )
+    _add(commands, "providers", _list("providers"))
+    funds = _add(commands, "funds", _list("funds")).add_subparsers(metavar="COMMAND", title="commands")
+    spent = _add(funds, "funds set", _fund_spent)
+    spent.add_argument("name", metavar="NAME", help="a fund of the policy")
+    spent.add_argument("--spent", required=True, metavar="AMOUNT", help="such as '412000 USD'")
+    statement = _add(funds, "funds statement", _fund_statement)
+    statement.add_argument("name", metavar="NAME", help="a fund")
+    statement.add_argument("--month", required=True, metavar="YYYY-MM", help="a month, UTC")
+    _add(commands, "why", _why).add_argument("job_id", metavar="JOB_ID", help="GitHub's job id, or ID.ATTEMPT")
+
+
+def _switch_commands(commands: Commands) -> None:
+    for name in ("pause", "resume"):
+        _add(commands, name, _switch(name)).set_defaults(target="")
+    for name in ("drain", "undrain"):
+        _add(commands, name, _switch(name)).add_argument(
+            "target", type=_target, metavar="TARGET", help=text.TARGET
+        )
+
+
+def _check_commands(commands: Commands) -> None:
+    verify = _add(commands, "verify", _verify)
+    verify.add_argument("--policy", metavar="FILE", help="the policy file (default: AUTOSCALER_POLICY)")
+    replay = _add(commands, "replay", _replay)
+    replay.add_argument("events", metavar="EVENTS", help="JSON Lines of recorded deliveries, plain or .gz")
+    replay.add_argument("--to", required=True, metavar="URL", help="the receiver, with its path")
+    replay.add_argument(
+        "--secret-file", required=True, metavar="FILE", help="its webhook secret; the first line signs"
+    )
+    replay.add_argument("--speed", type=_speed, default=1.0, metavar="X", help=text.SPEED)
+
+
+def _trial_commands(commands: Commands) -> None:
+    cli_trials.add_backtest(_add(commands, "backtest", cli_trials.backtest))
+    record = commands.add_parser("record", help="record events for backtests", description=text.RECORD)
+    sources = record.add_subparsers(metavar="COMMAND", required=True)
+    cli_trials.add_record(_add(sources, "record from-github", cli_trials.record))
+
+
+# ---- what each does ----------------------------------------------------------------------------------------
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from autoscaler.cli import commands
+
+    return commands.serve(args.policy, args.role, args.observe, tuple(args.poll), args.record)
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from autoscaler.cli import commands
+
+    return commands.demo(args.jobs, args.seed, args.speed, args.port, args.exit, args.json)
+
+
+def _policy_check(args: argparse.Namespace) -> int:
+    from autoscaler.cli import policy as policy_commands
+    from autoscaler.clock import Clock
+
+    return policy_commands.check(args.file, Clock().now_ms(), sys.stdout, as_json=args.json)
+
+
+def _policy_schema(args: argparse.Namespace) -> int:
+    from autoscaler.cli import policy as policy_commands
+
+    return policy_commands.schema(sys.stdout)
+
+
+def _policy_explain(args: argparse.Namespace) -> int:
+    from autoscaler.cli import commands
+    from autoscaler.cli.explain import Question
+
+    labels = tuple(label.strip() for label in args.labels.split(",") if label.strip())
+    if args.repository.count("/") != 1:
+        raise Unusable(f"--repository: {args.repository!r} is not OWNER/NAME")
+    question = Question(labels, args.repository, args.event, args.fork, args.ref)
+    return commands.explain(args.file, question, args.at, args.json)
+
+
+def _policy_import(args: argparse.Namespace) -> int:
+    from autoscaler.cli import policy as policy_commands
+
+    return policy_commands.import_from(
+        args.file, args.provider, args.repositories, sys.stdout, sys.stderr, as_json=args.json
+    )
+
+
+def _list(name: str, *query: str) -> Run:
+    def run(args: argparse.Namespace) -> int:
+        from autoscaler.cli import client
+
+        return client.show_list(name, {key: getattr(args, key) for key in query}, as_json=args.json)
+
+    return run
+
+
+def _fund_spent(args: argparse.Namespace) -> int:
+    from autoscaler.cli import client
+
+    return client.fund_spent(args.name, args.spent, as_json=args.json)
+
+
+def _fund_statement(args: argparse.Namespace) -> int:
+    from autoscaler.cli import client
+
+    return client.fund_statement(args.name, args.month, as_json=args.json)
+
+
+def _why(args: argparse.Namespace) -> int:
+    from autoscaler.cli import client
+
+    return client.why(args.job_id, as_json=args.json)
+
+
+def _switch(name: str) -> Run:
+    def run(args: argparse.Namespace) -> int:
+        from autoscaler.cli import client
+
+        return client.switch(name, args.target, as_json=args.json)
+
+    return run
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from autoscaler.cli import commands
+
+    return commands.verify(args.policy, args.json)
+
+
+def _replay(args: argparse.Namespace) -> int:
+    from autoscaler.cli import commands
+
+    return commands.replay(args.events, args.to, args.secret_file, args.speed, args.json)
+
+
+# ---- arguments ---------------------------------------------------------------------------------------------
+
+
+def _count(value: str) -> int:
+    number = int(value) if value.isdecimal() and len(value) < 8 else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1 on")
+    return number
+
+
+def _limit(value: str) -> str:
+    if not (value.isdecimal() and 1 <= int(value) <= 1000):
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1 to 1000")
+    return value
+
+
+def _repository(value: str) -> str:
+    if value.count("/") != 1 or not all(value.split("/")):
+        raise argparse.ArgumentTypeError(f"{value!r} is not OWNER/REPO")
+    return value
+
+
+def _target(value: str) -> str:
+    kind, _, name = value.partition(":")
+    if value != "all" and (kind not in ("provider", "type") or not name):
+        raise argparse.ArgumentTypeError(f"{value!r} is not provider:NAME, type:NAME or all")
+    return value
+
+
+def _positive(value: str) -> float:
+    number = _speed(value)
+    if not number:
+        raise argparse.ArgumentTypeError(f"{value!r} is not more than 0")
+    return number
+
+
+def _speed(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1e6:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number from 0 to 1000000")
+    return number
+
+
+def _port(value: str) -> int:
+    if not value.isdecimal() or int(value) > 65_535:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a port from 0 to 65535")
+    return int(value)

@@ -1,0 +1,98 @@
+"""Why a runner is where it is: what its offer won over, what is held for it, how long each stage took. Pure."""
+
+from __future__ import annotations
+
+from autoscaler.views.jobs_and_runners import Document, View
+from autoscaler.views.offers import fund_tier
+from autoscaler.views.values import seconds, time, usd
+from scheduling.ledger import usd as short_usd
+from scheduling.matching import matcher
+from scheduling.model import Job, Runner, Verdict
+
+
+def why_won(view: View, job: Job, runner: Runner) -> str:
+    """One sentence: what was refused before it, and what put it before the next one."""
+    if runner.adopted:
+        return "It was found running with this fleet's tags and adopted; its placement is not known."
+    chosen = next((index for index, verdict in enumerate(runner.placement) if not verdict.refusal), None)
+    if chosen is None:
+        return "Its placement was not recorded."
+    winner = runner.placement[chosen]
+    before = runner.placement[:chosen]
+    text = ""
+    if before:
+        more = f" and {len(before) - 1} more" if len(before) > 1 else ""
+        text = f"{before[0].offer}{more} came first and was refused ({before[0].refusal}). "
+    loser = _runner_up(winner, runner.placement[chosen + 1 :])
+    if loser is None:
+        return text + "Nothing else was left to choose from."
+    return f"{text}It came before {loser.offer}: {_because(view, job, winner, loser)}."
+
+
+def _runner_up(winner: Verdict, rest: tuple[Verdict, ...]) -> Verdict | None:
+    """The next offer that is not just the same machine in another zone; else that one."""
+    others = [verdict for verdict in rest if verdict.offer != winner.offer]
+    return next((verdict for verdict in others if _what(verdict) != _what(winner)), others[0] if others else None)
+
+
+def _what(verdict: Verdict) -> tuple[str, ...]:
+    provider, _, *machine = verdict.offer.split("/")
+    return (provider, *machine)
+
+
+def _because(view: View, job: Job, winner: Verdict, loser: Verdict) -> str:
+    taste = matcher(view.policy).taste(job)
+    mine, other = (verdict.offer.partition("/")[0] for verdict in (winner, loser))
+    if mine != other and mine in taste.prefer:
+        return f"a rule prefers {mine}"
+    if mine != other and other in taste.avoid:
+        return f"a rule avoids {other}"
+    if winner.price == 0 and loser.price != 0:
+        return "it is free"
+    if winner.fund != loser.fund:
+        return _money_order(view, winner.fund, loser.fund)
+    if winner.score is not None and loser.score is not None and winner.score < loser.score:
+        return f"{short_usd(winner.score)} a job in all, against {short_usd(loser.score)}"
+    return "both score the same, and names decide"
+
+
+def _money_order(view: View, mine: str, other: str) -> str:
+    fund, rival = view.policy.funds.get(mine), view.policy.funds.get(other)
+    if fund is None or rival is None:
+        return f"{mine} paid rather than {other}"
+    if rival.cash and not fund.cash:
+        return f"credit ({mine}) is spent before cash ({other})"
+    if fund.until_ms and (rival.until_ms is None or fund.until_ms < rival.until_ms):
+        return f"the credit of {mine} ends first, on {(time(fund.until_ms) or '')[:10]}"
+    return f"{mine} ({fund_tier(view, mine)}) is spent before {other} ({fund_tier(view, other)})"
+
+
+def hold_rows(runner: Runner) -> list[Document]:
+    """The parts of its hold: what each fund must be able to pay for the longest life that it may have."""
+    return [
+        {"fund": part.fund, "period": part.period, "until": time(part.until_ms), "amount_usd": usd(part.amount)}
+        for part in runner.hold
+    ]
+
+
+def timeline(view: View, job: Job) -> list[Document]:
+    """What happened when, of the job and the runner that it got. `seconds` counts from when it was queued."""
+    stages = [("queued", job.queued_ms)]
+    runner = view.world.runners.get(job.runner)
+    if runner is not None:
+        stages += [
+            ("planned", runner.planned_ms),
+            ("created", runner.created_ms),
+            ("booted", runner.booted_ms),
+            ("jit", runner.jit_ms),
+            ("registered", runner.registered_ms),
+        ]
+    stages += [("started", job.started_ms), ("ended", job.completed_ms)]
+    if runner is not None:
+        stages += [("stopped", runner.stop_ms or runner.absent_ms), ("gone", runner.gone_ms)]
+    since_ms = job.queued_ms or job.seen_ms
+    return [
+        {"stage": name, "at": time(at_ms), "seconds": seconds(at_ms - since_ms)}
+        for name, at_ms in sorted(stages, key=lambda stage: stage[1])
+        if at_ms
+    ]
