@@ -38,6 +38,8 @@ DRAIN_S = 20.0
 """Real time that effects under way get to end at a stop."""
 IDLE_S = 1.0
 """Longest real time without a look at the records."""
+REMIND_S = 60.0
+"""Real time between two lines that say the same of a trouble that lasts."""
 
 JOURNALLED = (
     m.RunnerPlanned,
@@ -104,6 +106,7 @@ class Daemon:
         self.value_funds = False  # whether a leader runs the planner, where SciPy is installed
         self.heard: Callable[[m.Event], None] = lambda event: None  # told of every event from the inbox
         self._poisoned: set[str] = set()
+        self._complained: tuple[type[Exception], float] | None = None  # of what, and when (loop time)
         self._stopping = False
         self._stopped = asyncio.Event()
 
@@ -126,12 +129,24 @@ class Daemon:
                 if fence is not None:
                     await self._lead(fence)
                     continue
+                self._complained = None
             except (StoreAway, StaleFence, Deposed) as error:
-                log.warning("not leading: %s", error)
+                self._complain(error)
             except Exception:  # a replica that cannot lead must say so and try again, not fall silent
                 log.exception("leading failed in an unforeseen way")
                 self.metrics.commit("failed")
             await self._pause(self.lease_s / 6)
+
+    def _complain(self, error: Exception) -> None:
+        """One line at the change, then a reminder each minute: Redis may be away for hours."""
+        now = asyncio.get_running_loop().time()
+        if self._complained is None or self._complained[0] is not type(error):
+            log.warning("not leading: %s", error)
+        elif now - self._complained[1] >= REMIND_S:
+            log.warning("still not leading: %s", error)
+        else:
+            return
+        self._complained = type(error), now
 
     async def stop(self) -> None:
         """Drain: finish the tick and the effects under way, give the lease to another replica."""
@@ -149,6 +164,7 @@ class Daemon:
 
     async def _lead(self, fence: Fence) -> None:
         leader = await self._take_over(fence)
+        self._complained = None
         self.metrics.leading(True)
         lease = asyncio.create_task(self._keep_lease(leader))
         duties = [asyncio.create_task(self._loop(leader)), asyncio.create_task(Reconciler(self, leader).run())]

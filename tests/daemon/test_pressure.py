@@ -13,14 +13,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from autoscaler import effects
+from autoscaler import daemon, effects
 from autoscaler.crew import Crew
 from autoscaler.http.runner_api import callback_token
 from autoscaler.metrics import Metrics
 from autoscaler.sandbox.github_faults import Fault
 from autoscaler.serve import Replica
 from autoscaler.store import link as redis_link
-from autoscaler.store.store import StoreAway
+from autoscaler.store.store import Fence, StoreAway
 from providers.base import Instance, LaunchSpec, Transient
 from scheduling import messages as m
 from scheduling.lifecycle import JobState, RunnerState
@@ -68,6 +68,30 @@ async def test_while_redis_hangs_nothing_is_acknowledged_and_afterwards_every_jo
     assert not place.around.github.never_ran()
     assert not place.around.github.doubled()
     assert await status(place, "/readyz") == 200
+
+
+async def test_redis_away_for_hours_is_told_once_and_then_each_minute(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "not leading" in record.getMessage()]
+
+    replica = await place.replica(AUTOSCALER_REDIS_URL="redis://127.0.0.1:9/0")
+    replica.daemon.lease_s = 0.06
+    acquire, asked = replica.store.acquire, 0
+
+    async def counted(holder: str, ttl_s: float) -> Fence | None:
+        nonlocal asked
+        asked += 1
+        return await acquire(holder, ttl_s)
+
+    replica.store.acquire = counted  # type: ignore[method-assign]
+    await until(lambda: asked > 20)
+    [line] = told()
+    assert "127.0.0.1:9" in line
+    monkeypatch.setattr(daemon, "REMIND_S", 0.0)
+    await until(lambda: len(told()) > 1)
+    assert told()[1].startswith("still not leading")
 
 
 async def test_results_of_effects_outlast_redis_and_no_machine_is_made_twice(place: Place) -> None:

@@ -96,8 +96,8 @@ def test_links_lead_to_files(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_named_make_targets_exist(document: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", text(Path("Makefile")), re.MULTILINE))
-    named = set(re.findall(r"`make ([a-z]+)|^\$? ?make ([a-z]+)", text(document), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", text(Path("Makefile")), re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z-]+)|^\$? ?make ([a-z-]+)", text(document), re.MULTILINE))
     assert {one or other for one, other in named} <= targets
 
 
