@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from autoscaler.store.store import NOBODY
 from providers import base
 from providers.base import Instance, ProviderError
 from scheduling import ledger
 from scheduling import messages as m
 from scheduling.lifecycle import RunnerState
 from scheduling.matching import access_json
-from scheduling.model import Hardware, HoldPart, LaunchTerms, Offer, Purchase, UnixMs
+from scheduling.model import Hardware, HoldPart, LaunchTerms, Offer, Purchase, Runner, UnixMs
 from scheduling.policy import RunnerType
 
 if TYPE_CHECKING:
@@ -66,10 +67,21 @@ class Inventory:
         if runner.state is RunnerState.GONE:
             await self._remove(instance, now_ms, "its runner has ended", instance.ref)
         elif runner.ref and runner.ref != instance.ref:
-            await self._remove(instance, now_ms, f"a second machine beside {runner.ref}", instance.ref)
+            if await self._superfluous(runner, instance):
+                await self._remove(instance, now_ms, f"a second machine beside {runner.ref}", instance.ref)
         elif not runner.ref or runner.absences:
             return m.MachineSeen(now_ms, runner.id, instance.ref)
         return None
+
+    async def _superfluous(self, runner: Runner, instance: Instance) -> bool:
+        """Whether this second machine of a runner can go: nobody knows which of the two works.
+
+        The one that called first does; the other is told to go when it calls. While neither has called, both lose
+        the right to, so that no job can begin on what is removed here.
+        """
+        if runner.state is RunnerState.STOPPING or instance.ref not in self._unwanted or self.daemon.observe:
+            return True
+        return not runner.adopted and await self.daemon.store.claim(runner.id, NOBODY)
 
     async def _remove(self, instance: Instance, now_ms: UnixMs, why: str, *refs: str) -> None:
         """Terminate what no record stands behind, the second time that it is seen."""

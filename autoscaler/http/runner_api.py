@@ -2,12 +2,16 @@
 
 The token is HMAC(fleet key, runner id): it needs no record, so a machine is heard even when the store has lost
 everything. Job code can read it: a callback is a hint, never a reason to kill a machine or to settle a hold.
+
+A cloud may make two machines of one launch, with the same token. Each draws a nonce as it boots: the first that
+calls speaks for the runner from then on, any other is told to shut down and never gets a config.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import math
 import re
 from collections import Counter
@@ -24,6 +28,8 @@ from autoscaler.store.store import Store, StoreAway
 from scheduling.lifecycle import RunnerState
 from scheduling.messages import Stage, StageReported
 
+log = logging.getLogger(__name__)
+
 WAIT_MAX_SECONDS = 30.0
 LOOK_SECONDS = 0.2
 """One look at all waiting runners, while any waits. Real time."""
@@ -32,7 +38,10 @@ BODY_SECONDS = 10.0
 HELD_MAX = 512 * BODY_MAX
 DETAIL_MAX = 2048
 """Bytes of a stage's detail that are kept."""
+NONCE_HEADER = "X-Machine-Nonce"
 _RUNNER_ID = re.compile(r"r[a-z0-9]{20}")
+_NONCE = re.compile(r"[0-9a-f]{16,64}")
+_ANONYMOUS = "anonymous"  # the machine of an image that is older than nonces
 _REGISTERED = frozenset({RunnerState.IDLE, RunnerState.BUSY})
 _BOOTING = frozenset({RunnerState.PLANNED, RunnerState.UNKNOWN, RunnerState.STARTING})
 _ENDED = frozenset({RunnerState.LEAVING, RunnerState.STOPPING, RunnerState.GONE})
@@ -64,6 +73,7 @@ class RunnerApi:
             report = _REPORT.decode(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise Refused(400, f"not a stage report: {error}") from None
+        await self._only_machine(request, runner_id)
         detail = (report.detail or "").encode()[:DETAIL_MAX].decode(errors="ignore")
         event = StageReported(self._clock.now_ms(), runner_id, report.stage, detail)
         try:
@@ -80,6 +90,7 @@ class RunnerApi:
         runner_id = self._authorized(request)
         loop = asyncio.get_running_loop()
         end_s = loop.time() + _wait_seconds(request)
+        await self._only_machine(request, runner_id)
         self._waiting[runner_id] += 1
         try:
             look = await self._look([runner_id])
@@ -103,6 +114,19 @@ class RunnerApi:
         """Who asks has booted, even if its report was lost or its record was."""
         with suppress(StoreAway):
             await self._store.append([StageReported(self._clock.now_ms(), runner_id, Stage.BOOTED)])
+
+    async def _only_machine(self, request: web.Request, runner_id: str) -> None:
+        """410 where another machine has called for this runner before."""
+        nonce = request.headers.get(NONCE_HEADER, "")
+        if nonce and not _NONCE.fullmatch(nonce):
+            raise Refused(400, f"{NONCE_HEADER} is not 16 to 64 hex digits")
+        try:
+            if await self._store.claim(runner_id, nonce or _ANONYMOUS):
+                return
+        except StoreAway:
+            raise Refused(503, "the store is away; ask again") from None
+        log.warning("a second machine calls for one runner and is told to go", extra={"runner": runner_id})
+        raise Refused(410, "another machine has this runner id; shut down")
 
     def close(self) -> None:
         """Let everybody who waits be told 204 at the next look. For the start of a shut-down."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -100,6 +101,7 @@ class Program:
     session: aiohttp.ClientSession
     github_url: str
     clock: Clock
+    nonce: str = field(init=False, default_factory=lambda: secrets.token_hex(16))
 
     async def run(self) -> None:
         if self.machine.boot_fails:
@@ -172,7 +174,7 @@ class Program:
         self, method: str, path: str, body: object = None, timeout: aiohttp.ClientTimeout = POLL_TIMEOUT
     ) -> tuple[int, Any]:
         url = f"{self.boot.url.rstrip('/')}/runner/v1/{self.boot.runner_id}/{path}"
-        headers = {"Authorization": f"Bearer {self.boot.token}"}
+        headers = {"Authorization": f"Bearer {self.boot.token}", "X-Machine-Nonce": self.nonce}
         return await self.ask(method, url, json=body, headers=headers, timeout=timeout)
 
     async def ask_github(self, method: str, path: str, body: object = None) -> tuple[int, Any]:

@@ -33,6 +33,7 @@ KEYS: tuple[KeySpec, ...] = (
     KeySpec("journal", "stream", "field `j`: JSON of one journal entry", "about JOURNAL_LENGTH entries"),
     KeySpec("rejects", "stream", "`id`, `e`, `why`: inbox entries set aside", "about REJECTS_LENGTH entries"),
     KeySpec("jit:<runner>", "string", "sealed JIT config that waits for its machine", "JIT_LIFE_MS"),
+    KeySpec("machine:<runner>", "string", "nonce of the one machine that may speak for it", "MACHINE_LIFE_MS"),
     *(
         KeySpec(kind, "hash", f"key -> JSON of one {record.__name__} ({kind} record)", "deleted by commit")
         for kind, record in RECORD_TYPES.items()
@@ -44,6 +45,8 @@ REJECTS_LENGTH = 1_000
 APPENDED_LIFE_MS = 3_600_000
 JIT_LIFE_MS = 120_000
 """Two minutes of real time: a config that no machine fetched by then is worth nothing to a thief either."""
+MACHINE_LIFE_MS = 3_600_000
+"""From the machine's last call on; one that waits for its config calls every half a minute."""
 
 
 class Keys:
@@ -64,3 +67,6 @@ class Keys:
 
     def jit(self, runner_id: str) -> str:
         return f"{self.prefix}jit:{runner_id}"
+
+    def machine(self, runner_id: str) -> str:
+        return f"{self.prefix}machine:{runner_id}"

@@ -15,7 +15,14 @@ from autoscaler.store import codec
 from autoscaler.store import url as redis_url
 from autoscaler.store.codec import Undecodable
 from autoscaler.store.embedded import Embedded
-from autoscaler.store.keys import APPENDED_LIFE_MS, JIT_LIFE_MS, JOURNAL_LENGTH, REJECTS_LENGTH, Keys
+from autoscaler.store.keys import (
+    APPENDED_LIFE_MS,
+    JIT_LIFE_MS,
+    JOURNAL_LENGTH,
+    MACHINE_LIFE_MS,
+    REJECTS_LENGTH,
+    Keys,
+)
 from autoscaler.store.link import RedisLink, Script, StoreAway
 from autoscaler.store.packer import Packer
 from autoscaler.store.sealing import Seal
@@ -35,6 +42,9 @@ _ACQUIRE = Script("acquire", fenced=True)
 _RENEW = Script("renew", fenced=True)
 _COMMIT = Script("commit", fenced=True)
 _PUT_JIT = Script("put_jit", fenced=True)
+_CLAIM = Script("claim", fenced=False)
+NOBODY = "nobody"
+"""In the place of a nonce: no machine may speak for this runner any more."""
 _SCAN_COUNT = 1_000
 
 __all__ = ["Entry", "Fence", "InboxFull", "JournalEntry", "Loaded", "StaleFence", "Store", "StoreAway"]
@@ -228,6 +238,14 @@ class Store:
 
     async def drop_jit(self, runner_id: str) -> None:
         await self._link.call_repeatable("DEL", self._keys.jit(runner_id))
+
+    async def claim(self, runner_id: str, nonce: str) -> bool:
+        """Whether the machine with this nonce is the one that speaks for the runner; the first that asks is.
+
+        With `NOBODY`: whether no machine has spoken yet; then none ever will, nor be given a config.
+        """
+        arguments = (nonce.encode(), MACHINE_LIFE_MS)
+        return bool(await self._link.script_repeatable(_CLAIM, (self._keys.machine(runner_id),), arguments))
 
     async def look(self, runner_ids: Sequence[str]) -> dict[str, tuple[RunnerState | None, str | None]]:
         """Recorded state (None: no record that can be read) and JIT config of each runner, in one round trip."""

@@ -91,6 +91,7 @@ class Machine:
     def __init__(self, boot: dict[str, Any], plan: dict[str, Any]) -> None:
         self.boot, self.plan = boot, plan
         self.base = f"{boot['url'].rstrip('/')}/runner/v1/{boot['runner_id']}"
+        self.nonce = os.urandom(16).hex()  # tells it from another machine with the same launch data
         self.reports: queue.Queue[dict[str, str] | None] = queue.Queue()
         self.sender = threading.Thread(target=self.send, daemon=True)
         self.output: collections.deque[str] = collections.deque(maxlen=5)
@@ -98,7 +99,11 @@ class Machine:
 
     def call(self, path: str, body: Any = None, timeout: float = 15) -> tuple[int, bytes]:
         """One request to the daemon: status and body. No answer at all raises one of NO_ANSWER."""
-        headers = {"Authorization": f"Bearer {self.boot['token']}", "Content-Type": "application/json"}
+        headers = {
+            "Authorization": f"Bearer {self.boot['token']}",
+            "Content-Type": "application/json",
+            "X-Machine-Nonce": self.nonce,
+        }
         data = None if body is None else json.dumps(body).encode()
         try:
             request = urllib.request.Request(f"{self.base}/{path}", data, headers)

@@ -36,6 +36,7 @@ class Daemon:
     tarball: bytes = b""
     downloads: int = 0
     strangers: int = 0  # requests without the right token
+    nonces: list[str] = field(default_factory=list)  # what the polls and the reports that were taken carried
 
     def names(self) -> list[str]:
         return [name for name, _ in self.stages]
@@ -51,12 +52,14 @@ class Daemon:
             self.fail_stages -= 1
             return web.Response(status=503)
         body = await request.json()
+        self.nonces.append(request.headers["X-Machine-Nonce"])
         self.stages.append((body["stage"], body["detail"]))
         return web.Response(status=202)
 
     async def on_jit(self, request: web.Request) -> web.Response:
         assert request.headers["Authorization"] == f"Bearer {TOKEN}"
         assert request.query["wait"] == "25"
+        self.nonces.append(request.headers["X-Machine-Nonce"])
         status = self.jit.pop(0) if len(self.jit) > 1 else self.jit[0]
         return web.json_response({"jit": JIT}) if status == 200 else web.Response(status=status)
 

@@ -22,6 +22,13 @@ async def test_one_job_from_boot_to_shutdown(machine, daemon):
     assert daemon.strangers == 0
 
 
+async def test_every_call_carries_the_nonce_of_this_boot(machine, daemon):
+    await machine.run()
+    assert len(daemon.nonces) == 1 + len(LIFE)
+    assert set(map(len, daemon.nonces)) == {32}
+    assert len(set(daemon.nonces)) == 1
+
+
 async def test_jit_travels_by_environment_only_and_the_token_not_at_all(machine):
     await machine.run()
     environment, argv = (machine.home / "env.txt").read_text(), (machine.home / "argv.txt").read_text()

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoscaler.http.runner_api import callback_token
+from autoscaler.http.runner_api import NONCE_HEADER, callback_token
+from autoscaler.serve import Replica
 from providers.sim import Machine
 from scheduling.lifecycle import RunnerState
 from scheduling.messages import Stage
@@ -27,6 +28,13 @@ def stolen(machine: Machine) -> tuple[str, str]:
     return boot["runner_id"], boot["token"]
 
 
+async def credentials(replica: Replica, machine: Machine) -> dict[str, str]:
+    """Everything with which the machine itself calls: a job that became root could read the nonce too."""
+    runner_id, token = stolen(machine)
+    nonce = await replica.store._link.call("GET", replica.store._keys.machine(runner_id))
+    return {"Authorization": f"Bearer {token}", NONCE_HEADER: nonce.decode()}
+
+
 async def running(place: Place, count: int = 1) -> list[Machine]:
     """Machines on which a job of four minutes runs."""
     place.push(count, seconds=240)
@@ -38,12 +46,12 @@ async def running(place: Place, count: int = 1) -> list[Machine]:
 async def test_no_forged_stage_ends_a_running_job_or_settles_its_hold(place: Place, stages: list[str]) -> None:
     replica = await place.leading()
     [machine] = await running(place)
-    runner_id, token = stolen(machine)
+    runner_id, _ = stolen(machine)
     world = replica.daemon.world
     assert world is not None
     await until(lambda: world.runners[runner_id].state is RunnerState.BUSY)
     held = dict(world.funds["grant"].held)
-    async with aiohttp.ClientSession(place.url, headers={"Authorization": f"Bearer {token}"}) as session:
+    async with aiohttp.ClientSession(place.url, headers=await credentials(replica, machine)) as session:
         for _ in range(3):
             for stage in stages:
                 async with session.post(f"/runner/v1/{runner_id}/stages", json={"stage": stage}) as answer:
@@ -72,12 +80,18 @@ async def test_a_token_opens_nothing_but_its_own_two_paths(place: Place) -> None
         ("POST", "/api/v1/drain", 403),
         ("POST", "/webhooks/github", 401),
         ("DELETE", f"/runner/v1/{runner_id}/stages", 405),
-        ("GET", f"/runner/v1/{runner_id}/jit", 204),  # its runner has registered: no config any more
+        ("POST", f"/runner/v1/{runner_id}/stages", 410),  # another machine has called for this runner
+        ("GET", f"/runner/v1/{runner_id}/jit", 410),
     ]
     async with aiohttp.ClientSession(place.url, headers={"Authorization": f"Bearer {token}"}) as session:
         for method, path, expected in calls:
             async with session.request(method, path, json={"stage": "exited", "target": "all"}) as answer:
                 assert answer.status == expected, path
+    async with (
+        aiohttp.ClientSession(place.url, headers=await credentials(replica, first)) as session,
+        session.get(f"/runner/v1/{runner_id}/jit") as answer,
+    ):
+        assert answer.status == 204  # its runner has registered: no config any more
     assert (dict(world.switches), set(world.runners)) == before
 
 
@@ -101,7 +115,7 @@ async def test_no_callback_breaks_the_daemon(place: Place, caplog: pytest.LogCap
     """Fuzzing: any bytes on either path, with a valid token; afterwards a job runs as usual."""
     replica = await place.leading()
     [machine] = await running(place)
-    runner_id, token = stolen(machine)
+    runner_id, _ = stolen(machine)
     texts = st.text(max_size=50)
     anything = st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | texts, st.lists, max_leaves=5
@@ -117,7 +131,7 @@ async def test_no_callback_breaks_the_daemon(place: Place, caplog: pytest.LogCap
         bodies.append(body)
 
     draw()
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    headers = {**await credentials(replica, machine), "Content-Type": "application/json"}
     async with aiohttp.ClientSession(place.url, headers=headers) as session:
 
         async def post(body: bytes) -> int:

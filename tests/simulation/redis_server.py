@@ -75,8 +75,11 @@ class Server:
         return getattr(self, f"_{name.lower()}")(*arguments)
 
     def _only_asks(self, name: str, arguments: Sequence[Any]) -> bool:
-        """A taken lease is refused without a write."""
-        return name == "EVALSHA" and arguments[0] == store._ACQUIRE.sha and self._held(arguments[2], arguments[4])
+        """A taken lease is refused without a write, and whose runner it is can be told without one."""
+        if name != "EVALSHA":
+            return False
+        taken = arguments[0] == store._ACQUIRE.sha and self._held(arguments[2], arguments[4])
+        return bool(taken or (arguments[0] == store._CLAIM.sha and self._get(arguments[2])))
 
     def _ping(self) -> bool:
         return True
@@ -185,6 +188,15 @@ class Server:
         self._set(keys[1], arguments[1], "PX", arguments[2])
         return 1
 
+    def claim(self, keys: Sequence[str], arguments: Sequence[Any]) -> int:
+        nonce, life_ms = arguments
+        holder = self._get(keys[0])
+        if holder and holder != nonce:
+            return 0
+        if not holder or self.expiry[keys[0]] - self.now_ms() < life_ms / 2:
+            self._set(keys[0], nonce, "PX", life_ms)
+        return 1
+
     def append(self, keys: Sequence[str], arguments: Sequence[Any]) -> int:
         number, life_ms, limit, urgent = arguments[:4]
         last = self._get(keys[1])
@@ -249,8 +261,9 @@ _SCRIPTS_BY_SHA: dict[str, Callable[[Server, Sequence[str], Sequence[Any]], Any]
     store._RENEW.sha: Server.renew,
     store._COMMIT.sha: Server.commit,
     store._PUT_JIT.sha: Server.put_jit,
+    store._CLAIM.sha: Server.claim,
 }
-_SCRIPTS = (store._APPEND, store._ACQUIRE, store._RENEW, store._COMMIT, store._PUT_JIT)
+_SCRIPTS = (store._APPEND, store._ACQUIRE, store._RENEW, store._COMMIT, store._PUT_JIT, store._CLAIM)
 
 
 def _first(entry: tuple[Id, Any]) -> Id:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from autoscaler.store.codec import encode_record
-from autoscaler.store.store import START, Fence, InboxFull, StaleFence, Store, StoreAway
+from autoscaler.store.store import NOBODY, START, Fence, InboxFull, StaleFence, Store, StoreAway
 from scheduling.messages import Stage, StageReported
 from tests.simulation.clock import SimClock
 from tests.simulation.loop import VirtualLoop
@@ -135,6 +135,10 @@ class TwinAndValkey(RuleBasedStateMachine):
     @rule(runner=RUNNERS)
     def drop_jit(self, runner: str) -> None:
         self.same(lambda side: lambda store: store.drop_jit(runner))
+
+    @rule(runner=RUNNERS, nonce=st.sampled_from(("one", "two", NOBODY)))
+    def claim(self, runner: str, nonce: str) -> None:
+        self.same(lambda side: lambda store: store.claim(runner, nonce))
 
     @rule(runners=st.lists(RUNNERS, max_size=3, unique=True))
     def look(self, runners: list[str]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autoscaler.store.keys import Keys
+from autoscaler.store.keys import MACHINE_LIFE_MS, Keys
 from autoscaler.store.sealing import Seal
-from autoscaler.store.store import Store
+from autoscaler.store.store import NOBODY, Store
 from scheduling.lifecycle import RunnerState
 
 from .conftest import FLEET, FLEET_KEY
@@ -58,6 +58,33 @@ async def test_a_config_of_another_runner_or_a_damaged_one_is_no_config(
     await redis.set(Keys(FLEET).jit(OTHER), raw)
     await redis.set(Keys(FLEET).jit(RUNNER), b"short")
     assert await store.look([RUNNER, OTHER]) == {RUNNER: (None, None), OTHER: (None, None)}
+
+
+async def test_one_machine_speaks_for_a_runner_also_after_a_restart_of_the_daemon(
+    store: Store, redis: Any, open_store: Callable[..., Any]
+) -> None:
+    assert await store.claim(RUNNER, "1" * 32)
+    assert await store.claim(RUNNER, "1" * 32)
+    assert not await store.claim(RUNNER, "2" * 32)
+    assert await store.claim(OTHER, "2" * 32)
+    assert not await (await open_store()).claim(RUNNER, "2" * 32)
+    assert not await store.claim(RUNNER, NOBODY)
+    assert 0 < await redis.pttl(Keys(FLEET).machine(RUNNER)) <= MACHINE_LIFE_MS
+
+
+async def test_nobody_speaks_for_a_runner_that_was_given_up(store: Store) -> None:
+    assert await store.claim(RUNNER, NOBODY)
+    assert await store.claim(RUNNER, NOBODY)
+    assert not await store.claim(RUNNER, "1" * 32)
+
+
+async def test_who_goes_on_calling_goes_on_speaking(store: Store, redis: Any) -> None:
+    await store.claim(RUNNER, "1" * 32)
+    await redis.pexpire(Keys(FLEET).machine(RUNNER), 1000)
+    assert not await store.claim(RUNNER, "2" * 32)
+    assert await redis.pttl(Keys(FLEET).machine(RUNNER)) <= 1000
+    assert await store.claim(RUNNER, "1" * 32)
+    assert await redis.pttl(Keys(FLEET).machine(RUNNER)) > 1000
 
 
 def test_secrets_are_not_shown() -> None:

@@ -233,3 +233,36 @@ async def test_a_machine_that_hangs_up_is_forgotten(site: Site) -> None:
     async with asyncio.timeout(5):
         while site.runner_api._waiting:  # noqa: ASYNC110  the server notices
             await asyncio.sleep(0.02)
+
+
+# ---- two machines of one launch ----------------------------------------------------------------------------
+
+ONE, TWO = {**bearer(), "X-Machine-Nonce": "1" * 32}, {**bearer(), "X-Machine-Nonce": "2" * 32}
+URL = f"/runner/v1/{RUNNER}"
+
+
+@pytest.mark.parametrize("first", [ONE, bearer()], ids=["with a nonce", "of an older image"])
+async def test_the_first_machine_that_calls_is_the_only_one(site: Site, first: dict[str, str]) -> None:
+    await record(site, RunnerState.REGISTERING)
+    assert (await site.client.post(f"{URL}/stages", json={"stage": "booted"}, headers=first)).status == 202
+    await site.store.put_jit(RUNNER, "config")
+    for _ in range(2):
+        assert (await site.client.get(f"{URL}/jit", headers=TWO)).status == 410
+        assert await (await site.client.get(f"{URL}/jit", headers=first)).json() == {"jit": "config"}
+    refused = await site.client.post(f"{URL}/stages", json={"stage": "failed"}, headers=TWO)
+    assert (refused.status, len(await site.events())) == (410, 1)
+    assert "another machine" in (await refused.json())["error"]
+
+
+async def test_of_machines_that_call_at_once_one_gets_the_config(site: Site) -> None:
+    await site.store.put_jit(RUNNER, "config")
+    nonces = [{**bearer(), "X-Machine-Nonce": f"{n:032x}"} for n in range(20)]
+    answers = await asyncio.gather(*(site.client.get(f"{URL}/jit", headers=each) for each in nonces))
+    assert sorted(answer.status for answer in answers) == [200] + [410] * 19
+
+
+@pytest.mark.parametrize("nonce", ["nobody", "x" * 32, "1" * 15, "1" * 65, "1" * 15 + "\xe4"])
+async def test_what_is_no_nonce_is_400(site: Site, nonce: str) -> None:
+    answer = await site.client.get(f"{URL}/jit", headers={**bearer(), "X-Machine-Nonce": nonce})
+    assert answer.status == 400
+    assert "X-Machine-Nonce" in (await answer.json())["error"]
