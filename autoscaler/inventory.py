@@ -52,9 +52,28 @@ class Inventory:
             for runner in (self.world.runners[key] for key in keys)
             if runner.offer.provider == self.name and runner.id not in seen and runner.absences < 3
         ]
+        facts[:0] = await self._taken([fact.runner_id for fact in facts if isinstance(fact, m.MachineAbsent)])
         gate = [m.InventoryTaken(began_ms, self.name, self.leader.epoch)] if self.name in self.world.gates else []
         if facts or gate:
             await self.daemon.store.append([*facts, *gate])
+
+    async def _taken(self, missing: list[str]) -> list[m.Event]:
+        """Which of the missing spot machines, that we did not stop, the provider says that it took back."""
+        provider = self.daemon.parts.providers[self.name]
+        runners = [self.world.runners[key] for key in missing]
+        asked = {
+            runner.ref: runner.id
+            for runner in runners
+            if runner.offer.purchase is Purchase.SPOT and runner.ref and not (runner.stop_ms or runner.taken_ms)
+        }
+        if not asked or not isinstance(provider, base.TellsTaken):
+            return []
+        try:
+            refs = await provider.taken(list(asked))
+        except ProviderError as error:  # the absence is a fact all the same
+            log.warning("cannot learn whether %s took spot machines back: %s", self.name, error)
+            return []
+        return [m.MachineTaken(self.daemon.clock.now_ms(), asked[ref]) for ref in refs if ref in asked]
 
     async def _compare(self, instance: Instance, now_ms: UnixMs) -> m.Event | None:
         runner = self.world.runners.get(instance.runner_id)

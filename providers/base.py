@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from scheduling.messages import Trouble
 from scheduling.model import DurationMs, Hardware, MicroUSD, Offer, UnixMs
@@ -145,6 +145,14 @@ class Provider(Protocol):
 
     async def close(self) -> None:
         """Release sockets and threads."""
+
+
+@runtime_checkable
+class TellsTaken(Protocol):
+    """What a provider adds whose account can say which spot machines it took back."""
+
+    async def taken(self, refs: Sequence[str]) -> Sequence[str]:
+        """Those of these spot machines, no longer listed and not stopped by us, that the account says it took."""
 
 
 class Clock(Protocol):

@@ -6,7 +6,7 @@ from scheduling import demand, job_facts, launch_facts, learning, ledger, machin
 from scheduling import messages as m
 from scheduling.cooling import cool
 from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
-from scheduling.model import UnixMs
+from scheduling.model import Runner, UnixMs
 from scheduling.moving import move
 from scheduling.reaping import deadline
 from scheduling.world import Handlers, Key, World
@@ -117,10 +117,14 @@ def _settled(world: World, event: m.RunnerSettled, now_ms: UnixMs, changed: set[
     move(world, runner, RunnerFact.SETTLED, now_ms, changed, cost=event.cost)
     ledger.count(world.totals, runner)
     changed |= demand.used(world, runner.runner_type, *ledger.lifetime(runner), now_ms)
-    changed |= learning.ended(
-        world, runner, taken=runner.reason is GoneReason.VANISHED and bool(runner.started_ms)
-    )
+    changed |= learning.ended(world, runner, taken=_was_taken(runner))
     changed.add(("totals", ""))
+
+
+def _was_taken(runner: Runner) -> bool:
+    """Its provider said so, or could not and it vanished under a job."""
+    lost = runner.reason is GoneReason.VANISHED and bool(runner.started_ms)
+    return bool(runner.taken_ms) or lost or (runner.reason is GoneReason.INTERRUPTED and not runner.started_ms)
 
 
 def _forgotten(world: World, event: m.RecordsForgotten, now_ms: UnixMs, changed: set[Key]) -> None:

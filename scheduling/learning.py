@@ -8,7 +8,7 @@ outlier moves little; the last 20 observations weigh most. Nothing learned yet: 
 | `job/REPO/WORKFLOW/NAME/TYPE`, `repository/REPO/TYPE`, `type/TYPE` | logarithm of the duration | log ms |
 | `boot/OFFER` | logarithm of planned to booted | log ms |
 | `launch/OFFER` | share of launches that gave a machine | 0 to 1 |
-| `spot/OFFER` | machines taken under a job for each machine hour | 1/h |
+| `spot/OFFER` | machines taken back for each machine hour | 1/h |
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def launch_failed(world: World, runner: Runner) -> set[Key]:
 
 
 def ended(world: World, runner: Runner, taken: bool) -> set[Key]:
-    """A spot machine is gone: its hours, and whether it was taken under a job."""
+    """A spot machine is gone: its hours, and whether its provider took it back."""
     start, end = runner.booted_ms, runner.stop_ms or runner.absent_ms
     if runner.offer.purchase != "spot" or not start or end <= start:
         return set()

@@ -75,6 +75,7 @@ class GoneReason(StrEnum):
     MAX_LIFETIME = "max_lifetime"
     VANISHED = "vanished"
     DRAINED = "drained"
+    INTERRUPTED = "interrupted"  # a spot machine that its provider takes, or took, back
     NEVER_CREATED = "never_created"
 
 

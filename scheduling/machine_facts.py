@@ -6,9 +6,10 @@ from typing import Any
 
 from scheduling import ledger
 from scheduling import messages as m
+from scheduling.cooling import cool
 from scheduling.launch_facts import machine_created
 from scheduling.lifecycle import GoneReason, JobState, RunnerFact, RunnerState
-from scheduling.model import Pool, Runner, UnixMs
+from scheduling.model import Pool, Purchase, Runner, UnixMs
 from scheduling.moving import failed_once, move
 from scheduling.reaping import ABSENCE_GAP_MS, finished_for_good, provably_absent
 from scheduling.world import Handlers, Key, World
@@ -27,9 +28,34 @@ def _stage(world: World, event: m.StageReported, now_ms: UnixMs, changed: set[Ke
             # left-over job code may say anything once the job, or its time, is over
             if runner.reason not in _OVER:
                 move(world, runner, RunnerFact.JOB_STARTED, now_ms, changed)
+        case m.Stage.INTERRUPTED:
+            _interrupted(world, runner, event, now_ms, changed)
         case m.Stage.FAILED | m.Stage.REFUSED:
             runner.detail = event.detail
             changed.add(("runner", runner.id))
+
+
+def _interrupted(world: World, runner: Runner, event: m.StageReported, now_ms: UnixMs, changed: set[Key]) -> None:
+    """No new work for it. Job code could say so too: only before the JIT config does the offer suffer for it."""
+    if runner.interrupted_ms or runner.offer.purchase is not Purchase.SPOT:
+        return
+    world.displace_runner(runner)
+    runner.interrupted_ms, runner.detail = event.at_ms, event.detail
+    world.place_runner(runner)
+    changed.add(("runner", runner.id))
+    if not runner.jit_ms and not runner.started_ms:
+        cool(world, runner, m.Trouble.NO_CAPACITY, TAKEN, now_ms, changed)
+
+
+def _machine_taken(world: World, event: m.MachineTaken, now_ms: UnixMs, changed: set[Key]) -> None:
+    runner = world.runners.get(event.runner_id)
+    if runner is not None and not runner.taken_ms:
+        runner.taken_ms = event.at_ms
+        changed.add(("runner", runner.id))
+        cool(world, runner, m.Trouble.NO_CAPACITY, TAKEN, now_ms, changed)
+
+
+TAKEN = "spot machines are being taken back there"
 
 
 def _jit_stored(world: World, event: m.JitStored, now_ms: UnixMs, changed: set[Key]) -> None:
@@ -129,7 +155,8 @@ def _machine_absent(world: World, event: m.MachineAbsent, now_ms: UnixMs, change
         fields: dict[str, Any] = {}
         if runner.state not in (RunnerState.LEAVING, RunnerState.STOPPING):
             never = runner.state is RunnerState.UNKNOWN
-            fields["reason"] = GoneReason.NEVER_CREATED if never else GoneReason.VANISHED
+            gone = GoneReason.INTERRUPTED if runner.taken_ms else GoneReason.VANISHED
+            fields["reason"] = GoneReason.NEVER_CREATED if never else gone
         move(world, runner, RunnerFact.ABSENT, now_ms, changed, **fields)
         _settle_soon(world, runner, now_ms)
 
@@ -183,5 +210,6 @@ HANDLERS: Handlers = {
     m.StopAccepted: _stop_accepted,
     m.StageReported: _stage,
     m.MachineAbsent: _machine_absent,
+    m.MachineTaken: _machine_taken,
     m.MachineAdopted: _machine_adopted,
 }

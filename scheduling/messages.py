@@ -189,6 +189,7 @@ class Stage(StrEnum):
     EXITED = "exited"
     FAILED = "failed"
     REFUSED = "refused"  # admission at job start refused the job
+    INTERRUPTED = "interrupted"  # the cloud announced that it will take the machine; `detail` has its words
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,14 @@ class MachineSeen:
 @dataclass(frozen=True, slots=True)
 class MachineAbsent:
     """A complete inventory, begun at `at_ms`, did not show the machine."""
+
+    at_ms: UnixMs
+    runner_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineTaken:
+    """The provider itself says that it took this spot machine back."""
 
     at_ms: UnixMs
     runner_id: str
@@ -412,6 +421,7 @@ Event = (
     | StageReported
     | MachineSeen
     | MachineAbsent
+    | MachineTaken
     | MachineAdopted
     | InventoryTaken
     | OffersListed

@@ -180,6 +180,8 @@ class Runner:
     ended_ms: UnixMs = 0
     free_ms: UnixMs = 0  # since when a ready machine belongs to no pool
     suspect_ms: UnixMs = 0  # first confirmation that it is idle and surplus
+    interrupted_ms: UnixMs = 0  # when the machine said that its provider will take it; job code could say so too
+    taken_ms: UnixMs = 0  # when the provider itself said that it took the machine
     leaving_ms: UnixMs = 0
     stop_ms: UnixMs = 0  # first terminate call that the provider accepted
     absent_ms: UnixMs = 0  # first complete inventory without it

@@ -24,11 +24,14 @@ ABSENCE_GAP_MS: DurationMs = 10_000
 """Between two inventories that both miss a machine."""
 
 _BOOTING = frozenset({RunnerState.UNKNOWN, RunnerState.STARTING})
+_WAITING = frozenset({RunnerState.READY, RunnerState.REGISTERING, RunnerState.IDLE})
 
 
 def deadline(runner: Runner) -> UnixMs:
     """When plan must judge this runner, if nothing else happens to it. 0: never."""
     terms = runner.terms
+    if runner.interrupted_ms and runner.state in _WAITING:
+        return runner.interrupted_ms
     match runner.state:
         case RunnerState.UNKNOWN | RunnerState.STARTING:
             if runner.suspect_ms:
@@ -54,6 +57,8 @@ def deadline(runner: Runner) -> UnixMs:
 def timed_out(runner: Runner, now_ms: UnixMs) -> GoneReason | None:
     """The reason why this runner must go whatever the demand, or None."""
     terms = runner.terms
+    if runner.interrupted_ms and runner.state in _WAITING:
+        return GoneReason.INTERRUPTED  # GitHub deletes no registration on which a job runs
     if runner.state in _BOOTING and now_ms >= deadline(runner):
         return GoneReason.BOOT_TIMEOUT
     if runner.state is RunnerState.REGISTERING and runner.jit_ms:

@@ -81,7 +81,7 @@ def hand_over(draft: Draft) -> None:
     _drain(draft)
     for runner_id in list(world.by_state[RunnerState.READY]):
         runner = world.runners[runner_id]
-        if runner.pool and not drained(draft, runner):
+        if runner.pool and not runner.interrupted_ms and not drained(draft, runner):
             _register(draft, runner)
 
 

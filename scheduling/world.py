@@ -243,6 +243,8 @@ def is_supply(runner: Runner) -> bool:
     """
     if runner.adopted and runner.state in (RunnerState.STARTING, RunnerState.READY):
         return False  # its registration may have been made in the life that was lost: it gets no other
+    if runner.interrupted_ms and runner.state is not RunnerState.BUSY:
+        return False
     if not runner.pool and runner.state not in _FREE:
         return False  # it is registered somewhere, and only GitHub can say where
     return runner.state in SUPPLY or (runner.state is RunnerState.BUSY and not runner.running)

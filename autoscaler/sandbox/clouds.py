@@ -48,6 +48,10 @@ def application(clouds: Mapping[str, SimCloud]) -> web.Application:
         found = await cloud(request).instances(request.query.get("fleet", ""))
         return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
+    async def taken(request: web.Request) -> web.StreamResponse:
+        found = await cloud(request).taken(request.query.get("refs", "").split(","))
+        return web.json_response(list(found))
+
     async def terminate(request: web.Request) -> web.StreamResponse:
         await asyncio.shield(asyncio.ensure_future(cloud(request).terminate(request.match_info["ref"])))
         return web.Response(status=204)
@@ -55,5 +59,6 @@ def application(clouds: Mapping[str, SimCloud]) -> web.Application:
     app = web.Application()
     app.router.add_post("/{cloud}/machines", create)
     app.router.add_get("/{cloud}/machines", instances)
+    app.router.add_get("/{cloud}/machines/taken", taken)
     app.router.add_delete("/{cloud}/machines/{ref}", terminate)
     return app

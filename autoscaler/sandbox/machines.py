@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS = 4000
 REPORT_TRIES = 5
+NOTICE_MS = 60_000
 RETRY_SECONDS = 0.5
 POLL_SECONDS = 25  # real: what the daemon's long poll is asked to wait
 JOB_POLL_SECONDS = 20  # real: likewise for the stand-in, which counts in its own clock
@@ -104,6 +105,19 @@ class Program:
     nonce: str = field(init=False, default_factory=lambda: secrets.token_hex(16))
 
     async def run(self) -> None:
+        notice = asyncio.create_task(self.notice())
+        try:
+            await self.live()
+        finally:
+            notice.cancel()
+
+    async def notice(self) -> None:
+        """What the account tells a spot machine before it takes it back."""
+        if taken_ms := self.machine.preempted_ms:
+            await self.clock.sleep(max(0, taken_ms - NOTICE_MS - self.clock.now_ms()))
+            await self.report(Stage.INTERRUPTED, "the account will take it back in a minute")
+
+    async def live(self) -> None:
         if self.machine.boot_fails:
             await self.report(Stage.FAILED, "the image has no network")
             return

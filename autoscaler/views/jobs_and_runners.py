@@ -173,6 +173,8 @@ def runner(view: View, runner_: Runner) -> Document:
         "jit_at": time(runner_.jit_ms),
         "registered_at": time(runner_.registered_ms),
         "started_at": time(runner_.started_ms),
+        "interrupted_at": time(runner_.interrupted_ms),
+        "taken_at": time(runner_.taken_ms),
         "ended_at": time(runner_.ended_ms),
         "stopped_at": time(end_ms if runner_.stop_ms or runner_.absent_ms else 0),
         "gone_at": time(runner_.gone_ms),

@@ -89,6 +89,7 @@ def timeline(view: View, job: Job) -> list[Document]:
         ]
     stages += [("started", job.started_ms), ("ended", job.completed_ms)]
     if runner is not None:
+        stages += [("interrupted", runner.interrupted_ms), ("taken", runner.taken_ms)]
         stages += [("stopped", runner.stop_ms or runner.absent_ms), ("gone", runner.gone_ms)]
     since_ms = job.queued_ms or job.seen_ms
     return [

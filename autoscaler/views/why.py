@@ -258,10 +258,16 @@ def _where(job_: Job, each: Runner) -> str:
     payer = f"paid by {each.fund}" if each.fund else "for free"
     if job_.state is JobState.IN_PROGRESS:
         text = f"Runs on {place}, {payer}."
+        if each.taken_ms:
+            text += f" {offer.provider} took the machine back: GitHub will fail the job once it notices."
+        elif each.interrupted_ms:
+            text += f" The machine says that it is about to be taken back: {each.detail}."
     else:
         how = job_.conclusion or "unknown"
         took = f" after {seconds(max(0, job_.completed_ms - job_.started_ms)):g} s" if job_.started_ms else ""
         text = f"Ended ({how}){took} on {place}, {payer}."
+    if each.taken_ms and job_.state is JobState.COMPLETED and job_.conclusion != "success":
+        text += f" {offer.provider} took its machine back."
     if each.launched_for and each.launched_for != job_.key:
         text += f" GitHub gave it that runner, which was launched for job {each.launched_for} of the same pool."
     return text

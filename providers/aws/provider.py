@@ -37,6 +37,8 @@ from providers.base import (
 from scheduling.model import DurationMs, MicroUSD, Offer, Purchase, UnixMs
 
 PAGE = 100
+TAKEN = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
+"""Reasons of an instance's state that mean that EC2 took it back. Source: API reference, StateReason."""
 NOT_ENDED = ["pending", "running", "stopping", "stopped"]
 VOLUME_IS_ORPHAN_AFTER_MS: DurationMs = 5 * 60_000
 """A volume is `available` for a moment while its machine starts and while it ends."""
@@ -86,6 +88,22 @@ class Aws:
         """Machines with our fleet's tag in all regions; an entry without `ref` is only what outlived a machine."""
         found = await asyncio.gather(*(self._instances_in(region) for region in self.regions))
         return [instance for instances in found for instance in instances]
+
+    async def taken(self, refs: Sequence[str]) -> Sequence[str]:
+        """EC2 still describes an ended instance for about an hour, with the reason of its end."""
+        found: list[str] = []
+        for region in self.regions:
+            ids = [ref.partition(":")[2] for ref in refs if ref.startswith(f"{region}:")]
+            for start in range(0, len(ids), PAGE):
+                ours = _filter("instance-id", ids[start : start + PAGE])  # a filter: ids long gone are no error
+                pages = self._ec2.pages(region, "describe_instances", "Reservations", Filters=[ours])
+                async for reservation in pages:
+                    found += [
+                        f"{region}:{machine['InstanceId']}"
+                        for machine in reservation["Instances"]
+                        if machine.get("StateReason", {}).get("Code") in TAKEN
+                    ]
+        return found
 
     async def check(self, images: Mapping[str, str]) -> list[CheckLine]:
         """Permissions, subnets and images (AMI ids by region), tried without launching anything."""

@@ -71,7 +71,8 @@ def _user_data(spec: LaunchSpec, settings: AwsSettings) -> str:
     package = settings.runner.for_arch(arch)
     if package is None:
         raise Refused(f"settings.runner.sha256 has no entry for {arch}, which {spec.offer.instance_type} needs")
-    text = linux_user_data(spec.boot, package, spec.lifetime_ms, [METADATA_SERVICE])
+    notice = "ec2" if spec.offer.purchase is Purchase.SPOT else ""
+    text = linux_user_data(spec.boot, package, spec.lifetime_ms, [METADATA_SERVICE], notice)
     if len(text) > USER_DATA_BYTES:
         raise Refused(
             f"user data of runner type {spec.runner_type} is {len(text)} bytes and EC2 takes {USER_DATA_BYTES}: "

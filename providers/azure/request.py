@@ -106,7 +106,8 @@ def _user_data(spec: LaunchSpec, settings: AzureSettings) -> str:
     package = settings.runner.for_arch(arch)
     if package is None:
         raise Refused(f"settings.runner.sha256 has no entry for {arch}, which {spec.offer.instance_type} needs")
-    text = linux_user_data(spec.boot, package, spec.lifetime_ms, [METADATA_SERVICE])
+    notice = "azure" if spec.offer.purchase is Purchase.SPOT else ""
+    text = linux_user_data(spec.boot, package, spec.lifetime_ms, [METADATA_SERVICE], notice)
     if len(text) > CUSTOM_DATA_BYTES:
         raise Refused(
             f"custom data of runner type {spec.runner_type} is {len(text)} bytes and Azure takes "

@@ -30,9 +30,12 @@ RUNNER_URL = (
     "https://github.com/actions/runner/releases/download/v{version}/actions-runner-linux-{arch}-{version}.tar.gz"
 )
 
+METADATA_URL = "http://169.254.169.254"  # of EC2, Compute Engine and Azure alike
+
 PROGRAMS = {  # where cloud-init puts what; hooks look for `hook.py` beside themselves
     "linux.py": "/opt/autoscaler/machine.py",
     "linux_hook.py": "/opt/autoscaler/hook.py",
+    "linux_notice.py": "/opt/autoscaler/notice.py",
     "linux_started.sh": "/opt/autoscaler/started.sh",
     "linux_finished.sh": "/opt/autoscaler/finished.sh",
     "linux.service": "/etc/systemd/system/autoscaler-machine.service",
@@ -66,13 +69,19 @@ class RunnerPackage(BaseModel):
 
 
 def linux_user_data(
-    boot: str, package: Mapping[str, str], lifetime_ms: DurationMs, unreachable: Sequence[str] = ()
+    boot: str,
+    package: Mapping[str, str],
+    lifetime_ms: DurationMs,
+    unreachable: Sequence[str] = (),
+    notice: str = "",
 ) -> str:
     """cloud-init user data for one launch.
 
     `boot` is the launch data as it stands (a secret); `package` is what `RunnerPackage.for_arch` gave.
     `lifetime_ms` arms the system's own shutdown timer, which holds even if the program never starts. `unreachable`
     are addresses that no process may reach once the job begins: the metadata service, which repeats this text.
+    `notice` (`ec2`, `gce`, `azure`; empty: not a spot machine) says how that service announces that the machine
+    will be taken; then root may still reach it.
     """
     plan = {
         "runner": dict(package),
@@ -83,6 +92,7 @@ def linux_user_data(
         "grace_seconds": 3,
         "shutdown": ["shutdown", "-h", "now"],
         "unreachable": list(unreachable),
+        "notice": [notice, METADATA_URL] if notice else [],
     }
     content = [
         _file("/etc/autoscaler/boot.json", "0600", boot.encode()),

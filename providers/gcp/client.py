@@ -24,6 +24,7 @@ LARGE_PAGE = 500
 OPERATION_LIMIT_MS: DurationMs = 90_000
 POLL_MS = (500, 1_000, 1_500, 2_000, 3_000)
 """Between two looks at an operation; the last one goes on."""
+LINKS = "https://www.googleapis.com/compute/v1/"
 SCOPE = "https://www.googleapis.com/auth/compute"
 
 
@@ -83,6 +84,13 @@ class Compute:
             token = page.next_page_token
             if not token:
                 return
+
+    async def operations(self, zone: str, kind: str, machine: str) -> list[Any]:
+        """Operations of that kind on one machine, the first page. Source: sample "List preemption history"."""
+        place = f"projects/{await self.project()}/zones/{zone}/instances/{machine}"
+        wanted = f'operationType="{kind}" AND targetLink="{LINKS}{place}"'
+        page = await self.ask("zone_operations", "list", zone=zone, filter=wanted, max_results=PAGE)
+        return list(page.items)
 
     async def finished(self, zone: str, operation: Any) -> Any:
         """The same operation, done. `OutcomeUnknown` when it is not in time, or cannot be asked for."""

@@ -35,6 +35,8 @@ from providers.gcp.request import instance, joined_type, last_part, machine_name
 from providers.gcp.settings import GcpSettings
 from scheduling.model import DurationMs, Offer, Purchase, UnixMs
 
+PREEMPTED = "compute.instances.preempted"
+
 DISK_IS_ORPHAN_AFTER_MS: DurationMs = 5 * 60_000
 """A disk has no user for a moment while its machine starts and while it ends."""
 
@@ -108,6 +110,15 @@ class Gcp:
             Instance(runner, "", _region(refs[0].partition("/")[0]), "", "", 0, orphans=refs)
             for runner, refs in orphans.items()
         ]
+
+    async def taken(self, refs: Sequence[str]) -> Sequence[str]:
+        """By the operations with which Compute Engine preempted them."""
+        found = []
+        for ref in refs:
+            zone, _, name = ref.partition("/")
+            if await self._compute.operations(zone, PREEMPTED, name):
+                found.append(ref)
+        return found
 
     async def balance(self) -> FundBalance | None:
         """Google tells the spend of a credit only in a billing export that the project must set up."""

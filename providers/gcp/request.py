@@ -127,7 +127,8 @@ def _user_data(spec: LaunchSpec, settings: GcpSettings) -> str:
     package = settings.runner.for_arch(arch)
     if package is None:
         raise Refused(f"settings.runner.sha256 has no entry for {arch}, which {spec.offer.instance_type} needs")
-    head, _, body = linux_user_data(spec.boot, package, spec.lifetime_ms).partition("\n")
+    notice = "gce" if spec.offer.purchase is Purchase.SPOT else ""
+    head, _, body = linux_user_data(spec.boot, package, spec.lifetime_ms, notice=notice).partition("\n")
     plan = json.loads(body)
     plan["runcmd"].insert(0, NOT_FOR_JOBS)
     text = f"{head}\n{json.dumps(plan, sort_keys=True)}"

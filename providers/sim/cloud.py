@@ -55,6 +55,8 @@ class Cloud(Protocol):
 
     async def instances(self, fleet: str) -> Sequence[Instance]: ...
 
+    async def taken(self, refs: Sequence[str]) -> Sequence[str]: ...
+
     async def close(self) -> None: ...
 
 
@@ -79,6 +81,7 @@ class Machine:
     from_ms: UnixMs
     until_ms: UnixMs
     orphans: tuple[str, ...] = ()
+    preempted_ms: UnixMs = 0  # when the account takes it back; 0: never
     stops: int = 0
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
@@ -86,6 +89,10 @@ class Machine:
     def boot_fails(self) -> bool:
         """Its program shall report a failed boot and leave."""
         return self.fate.fault is Fault.BOOT_FAILURE
+
+    def taken(self, at_ms: UnixMs) -> bool:
+        """Whether it ended because the account took it back."""
+        return bool(self.preempted_ms) and self.until_ms == self.preempted_ms <= at_ms
 
     def exists(self, at_ms: UnixMs) -> bool:
         return self.from_ms <= at_ms < self.until_ms
@@ -193,6 +200,12 @@ class SimCloud:
             if machine.spec.fleet == fleet and (machine.exists(at) or (machine.orphans and machine.until_ms <= at))
         ]
 
+    async def taken(self, refs: Sequence[str]) -> Sequence[str]:
+        """Those of these that the account took back."""
+        await self._latency()
+        now = self._clock.now_ms()
+        return [ref for ref in refs if ref in self._machines and self._machines[ref].taken(now)]
+
     async def close(self) -> None:
         """Stops every machine's program; the account is not used again."""
         tasks = [machine.task for machine in self._machines.values() if machine.task]
@@ -226,12 +239,14 @@ class SimCloud:
     def _make(self, key: tuple[str, str], spec: LaunchSpec, fate: Fate) -> Machine:
         now = self._clock.now_ms()
         from_ms = now + (LATE_MS if fate.fault is Fault.APPLIED_LATE else 0)
-        until_ms = from_ms + spec.lifetime_ms
+        until_ms, preempted_ms = from_ms + spec.lifetime_ms, 0
         if fate.preempt_ms is not None and spec.offer.purchase is Purchase.SPOT:
-            until_ms = min(until_ms, from_ms + fate.preempt_ms)
+            preempted_ms = from_ms + fate.preempt_ms
+            until_ms = min(until_ms, preempted_ms)
         ref = f"{self.name}-{self.made:06d}"
         self.made += 1
-        machine = Machine(ref, spec, fate, from_ms, until_ms, (f"{ref}{DISK}",) if fate.orphan else ())
+        disks = (f"{ref}{DISK}",) if fate.orphan else ()
+        machine = Machine(ref, spec, fate, from_ms, until_ms, disks, preempted_ms)
         self._machines[ref] = self._by_key[key] = machine
         if self._on_boot and fate.fault is not Fault.BOOT_HANG:
             machine.task = asyncio.create_task(self._run(machine), name=f"machine {ref}")

@@ -31,6 +31,9 @@ class SimProvider:
     async def instances(self) -> Sequence[Instance]:
         return await self._cloud.instances(self._fleet)
 
+    async def taken(self, refs: Sequence[str]) -> Sequence[str]:
+        return await self._cloud.taken(refs)
+
     async def balance(self) -> FundBalance | None:
         return None
 

@@ -1,6 +1,7 @@
 """A simulated account behind an `endpoint`: the same verbs over HTTP, so that it outlives the daemon.
 
 `POST machines` (a LaunchSpec as JSON) -> 200 Instance · `GET machines?fleet=F` -> 200 [Instance] ·
+`GET machines/taken?refs=A,B` -> 200 [REF] ·
 `DELETE machines/REF` -> 204. A refusal is a 4xx or 5xx with `{"trouble": ..., "detail": ...}`; a lost answer is a
 closed connection. The serving side is `autoscaler.sandbox.clouds`.
 """
@@ -54,6 +55,10 @@ class RemoteCloud:
     async def instances(self, fleet: str) -> Sequence[Instance]:
         body = await self._repeatable("GET", self._machines, params={"fleet": fleet})
         return msgspec.json.decode(body, type=list[Instance])
+
+    async def taken(self, refs: Sequence[str]) -> Sequence[str]:
+        body = await self._repeatable("GET", f"{self._machines}/taken", params={"refs": ",".join(refs)})
+        return msgspec.json.decode(body, type=list[str])
 
     async def close(self) -> None:
         if self._session:

@@ -60,6 +60,7 @@ class GceCloud(RestStandIn):
             (rf"DELETE {BASE}/zones/([^/]+)/instances/([^/]+)$", self._delete),
             (rf"DELETE {BASE}/zones/([^/]+)/disks/([^/]+)$", self._delete_disk),
             (rf"GET {BASE}/zones/([^/]+)/operations/([^/]+)$", self._operation),
+            (rf"GET {BASE}/zones/([^/]+)/operations$", self._operations),
             (rf"GET {BASE}/aggregated/(instances|disks)$", self._list_all),
             (rf"GET {BASE}/zones/([^/]+)/(machineTypes|acceleratorTypes)$", self._types),
         )
@@ -135,6 +136,22 @@ class GceCloud(RestStandIn):
             if "_errors" in operation:
                 operation.update(error={"errors": operation["_errors"]}, httpErrorStatusCode=503)
         return Answer(200, public(operation))
+
+    def preempt(self, zone: str, name: str) -> None:
+        """Compute Engine takes a spot machine back."""
+        del self.machines[zone, name], self.disks[zone, name]
+        target = f"https://www.googleapis.com{BASE}/zones/{zone}/instances/{name}"
+        self._new_operation("compute.instances.preempted", zone, target)
+
+    def _operations(self, request: Request, zone: str) -> Answer:
+        wanted = re.fullmatch(r'operationType="(\S+)" AND targetLink="(\S+)"', request.query["filter"])
+        assert wanted, request.query
+        found = [
+            public(each)
+            for each in self.operations.values()
+            if (each["operationType"], each["targetLink"]) == (wanted[1], wanted[2])
+        ]
+        return Answer(200, {"items": found} if found else {})
 
     def _get(self, request: Request, zone: str, name: str) -> Answer:
         machine = self.machines.get((zone, name))

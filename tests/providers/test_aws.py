@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from moto.ec2.models.instances import StateReason
 from pydantic import ValidationError
 
 from providers.aws import AwsSettings
@@ -368,3 +369,15 @@ async def test_check_names_what_is_missing(bench, provider):
     lines = await provider.check({REGION: bench.image})
     assert next(line.what for line in lines if not line.ok) == "us-east-1: list volumes"
     assert sum(not line.ok for line in lines) == 5
+
+
+# ---- spot machines that EC2 takes back ---------------------------------------------------------------------
+
+
+async def test_a_machine_that_ec2_took_is_told_from_one_that_shut_itself_down(bench, provider):
+    first, second = [await provider.launch(bench.spec(number)) for number in (1, 2)]
+    for made, reason in ((first, "Server.SpotInstanceTermination"), (second, "Client.InstanceInitiatedShutdown")):
+        ((machine, _),) = bench.cloud.backend().terminate_instances([made.ref.partition(":")[2]])
+        machine.state_reason = StateReason(reason, reason)
+    assert await provider.taken([first.ref, second.ref, f"{REGION}:i-00000000000000000"]) == [first.ref]
+    assert await provider.instances() == []

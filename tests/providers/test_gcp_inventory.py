@@ -52,6 +52,18 @@ async def test_a_zone_that_the_policy_left_is_still_watched(bench, provider, clo
     await other.close()
 
 
+async def test_a_preempted_machine_is_told_from_one_that_ended(bench, provider):
+    first, second = [await provider.launch(bench.spec(number)) for number in (1, 2)]
+    for made, preempted in ((first, True), (second, False)):
+        (bench.cloud.preempt if preempted else bench.cloud.machines.pop)(*end_of(made, preempted))
+    assert await provider.taken([first.ref, second.ref]) == [first.ref]
+
+
+def end_of(made, preempted):
+    zone, _, name = made.ref.partition("/")
+    return (zone, name) if preempted else ((zone, name),)
+
+
 async def test_a_list_without_one_zone_raises(bench, provider):
     await provider.launch(bench.spec(1))
     bench.cloud.unreachable = ["us-east4-a"]

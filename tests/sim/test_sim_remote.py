@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -22,7 +23,7 @@ from providers.base import (
     Unauthorized,
 )
 from providers.sim import KIND, Faults, SimCloud
-from scheduling.model import Offer
+from scheduling.model import HOUR_MS, Offer, Purchase
 
 LaunchOf = Callable[..., LaunchSpec]
 
@@ -103,3 +104,13 @@ async def test_a_server_that_is_no_cloud_is_transient(
         with pytest.raises(Transient, match="answered 404"):
             await provider.launch(launch_of(1, offer))
         await provider.close()
+
+
+async def test_taken_machines_are_told_from_ended_ones(cloud, provider, launch_of, offer, clock):
+    misbehave(cloud, preempted=1)
+    spot = replace(offer, purchase=Purchase.SPOT)
+    first, second = [await provider.launch(launch_of(number, spot)) for number in (1, 2)]
+    await provider.terminate(second.ref)
+    assert await provider.taken([first.ref, second.ref]) == []
+    await clock.sleep(HOUR_MS)
+    assert await provider.taken([first.ref, second.ref]) == [first.ref]

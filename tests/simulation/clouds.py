@@ -95,6 +95,9 @@ class Account:
 
         return await self._ask(act)
 
+    async def taken(self, refs: Sequence[str]) -> Sequence[str]:
+        return await self._ask(lambda: at_once(self.cloud.taken(refs)))
+
     async def balance(self) -> FundBalance | None:
         return None
 
