@@ -33,6 +33,8 @@ INVENTORY_MS: DurationMs = 60_000
 CONFIRM_MS: DurationMs = 12_000
 """Between inventories while some machine's end or beginning waits for proof."""
 OFFERS_MS: DurationMs = 600_000
+ROOM_MS: DurationMs = 30_000
+"""Between offers that count what a cluster has room for, which others use too."""
 REGISTRATIONS_MS: DurationMs = 120_000
 RETRY_MS: DurationMs = 5_000
 LONGEST_RETRY_MS: DurationMs = 60_000
@@ -81,9 +83,13 @@ class Reconciler:
     def _watch(self, group: asyncio.TaskGroup, name: str) -> list[asyncio.Task[None]]:
         inventory = Inventory(self.daemon, self.leader, name)
         return [
-            group.create_task(self._repeat(inventory.offers, lambda: OFFERS_MS)),
+            group.create_task(self._repeat(inventory.offers, lambda: self._offers_gap_ms(name))),
             group.create_task(self._repeat(inventory.take, lambda: self._inventory_gap_ms(name))),
         ]
+
+    def _offers_gap_ms(self, name: str) -> DurationMs:
+        provider = self.daemon.policy.providers.get(name)
+        return ROOM_MS if provider and provider.from_cluster else OFFERS_MS
 
     def _inventory_gap_ms(self, name: str) -> DurationMs:
         runners = self.world.runners

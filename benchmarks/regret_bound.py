@@ -130,8 +130,7 @@ def _choices(month: Month, runner_type: str, repository: str) -> list[Choice]:
     """Offers that the type may use, each with its payers; none for a free one."""
     policy, found = month.policy, []
     wish = Wish(policy.runner_types[runner_type], repository, None, Taste())
-    for offer in month.offers_at[0][1]:
-        if selected(wish.rtype, offer):
-            funds = [fund for fund in policy.funds.values() if pays(fund, wish, offer)] if offer.list_price else []
-            found.append((offer, funds))
+    for offer in selected(wish.rtype, month.offers_at[0][1]):
+        funds = [fund for fund in policy.funds.values() if pays(fund, wish, offer)] if offer.list_price else []
+        found.append((offer, funds))
     return found

@@ -87,8 +87,8 @@ class Rival:
         wish = Wish(rtype, job.repository, None, Taste())
         offers = next(offers for since, offers in reversed(self.month.offers_at) if since <= now)
         options: list[Option] = []
-        for offer in offers:
-            if not selected(rtype, offer) or self.month.is_out(offer.provider, now) or self._full(offer):
+        for offer in selected(rtype, offers):
+            if self.month.is_out(offer.provider, now) or self._full(offer):
                 continue
             price = offer.list_price or 0
             for fund in policy.funds.values() if price else (None,):

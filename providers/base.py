@@ -168,7 +168,7 @@ class ProviderConfig:
     """What a kind needs to build a provider: the account's part of the policy.
 
     `needs` are the hardware needs of all runner types that may run here, by type name: for kinds that sell
-    whatever is asked for (`sim`, `kubernetes`).
+    whatever is asked for (`sim`, `kubernetes`). `from_cluster`: its offers shall count what it has room for.
     """
 
     name: str
@@ -177,6 +177,7 @@ class ProviderConfig:
     endpoint: str | None
     settings: Any  # an instance of the kind's settings model
     needs: Mapping[str, Hardware]
+    from_cluster: bool = False
 
 
 class Kind(Protocol):

@@ -17,8 +17,9 @@ BOOT_FAILURES = 3
 """Machines of one image in a row that never booted before the image cools."""
 
 
-def image_scope(runner: Runner) -> str:
-    return f"image:{runner.terms.image or runner.offer.provider}"
+def image_scope(image: str, offer: Offer) -> str:
+    """The scope of an image by the provider's reference; machines without one share their provider's."""
+    return f"image:{image or offer.provider}"
 
 
 def offer_scopes(offer: Offer) -> tuple[str, ...]:
@@ -34,7 +35,7 @@ def _scope(runner: Runner, trouble: Trouble | None) -> str:
     offer = runner.offer
     match trouble:
         case None:
-            return image_scope(runner)
+            return image_scope(runner.terms.image, offer)
         case Trouble.NO_CAPACITY | Trouble.REFUSED:
             return f"offer:{offer.key}"
         case Trouble.QUOTA:
@@ -87,8 +88,9 @@ def warm(world: World, runner: Runner, changed: set[Key]) -> None:
 def boots(world: World, runner: Runner, changed: set[Key]) -> None:
     """The machine was heard of, however late: its scopes and its image are good."""
     warm(world, runner, changed)
-    if world.cooldowns.pop(image_scope(runner), None):
-        changed.add(("cooldown", image_scope(runner)))
+    scope = image_scope(runner.terms.image, runner.offer)
+    if world.cooldowns.pop(scope, None):
+        changed.add(("cooldown", scope))
 
 
 def closed(world: World, scope: str, now_ms: UnixMs) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from scheduling import demand, job_facts, launch_facts, learning, ledger, machine_facts
 from scheduling import messages as m
-from scheduling.cooling import cool
 from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
 from scheduling.model import Runner, UnixMs
-from scheduling.moving import move
+from scheduling.moving import boot_failed, move
 from scheduling.reaping import deadline
 from scheduling.world import Handlers, Key, World
 
@@ -80,14 +79,16 @@ def _funds_valued(world: World, event: m.FundsValued, now_ms: UnixMs, changed: s
 
 
 def _runner_assigned(world: World, event: m.RunnerAssigned, now_ms: UnixMs, changed: set[Key]) -> None:
+    runner = world.runners[event.runner_id]
     fields = {"pool": event.pool, "target": event.target, "repository": event.repository, "free_ms": 0}
-    move(world, world.runners[event.runner_id], RunnerFact.ASSIGNED, now_ms, changed, **fields)
+    move(world, runner, RunnerFact.ASSIGNED, now_ms, changed, queued_ms=event.queued_ms, **fields)
 
 
 def _runner_released(world: World, event: m.RunnerReleased, now_ms: UnixMs, changed: set[Key]) -> None:
     runner = world.runners[event.runner_id]
     free = event.at_ms if runner.state is RunnerState.READY else 0
-    move(world, runner, RunnerFact.RELEASED, now_ms, changed, pool="", target="", repository="", free_ms=free)
+    fields = {"pool": "", "target": "", "repository": "", "queued_ms": 0}
+    move(world, runner, RunnerFact.RELEASED, now_ms, changed, free_ms=free, **fields)
 
 
 def _runner_suspected(world: World, event: m.RunnerSuspected, now_ms: UnixMs, changed: set[Key]) -> None:
@@ -104,9 +105,8 @@ def _reap(world: World, event: m.ReapDecided, now_ms: UnixMs, changed: set[Key])
     if move(world, runner, RunnerFact.REAP, now_ms, changed, **fields):
         world.totals.reaped_unused += unused
         changed.add(("totals", ""))
-        if event.reason is GoneReason.BOOT_TIMEOUT and runner.created_ms and not runner.adopted:
-            changed |= learning.launch_failed(world, runner)
-            cool(world, runner, None, event.detail, now_ms, changed)
+        if event.reason is GoneReason.BOOT_TIMEOUT:
+            boot_failed(world, runner, now_ms, changed)
 
 
 def _settled(world: World, event: m.RunnerSettled, now_ms: UnixMs, changed: set[Key]) -> None:

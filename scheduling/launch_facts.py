@@ -33,6 +33,7 @@ def _runner_planned(world: World, event: m.RunnerPlanned, now_ms: UnixMs, change
         repository=event.repository,
         launched_for=event.launched_for,
         placement=event.placement,
+        queued_ms=event.queued_ms,
     )
     world.runners[runner.id] = runner
     world.index_runner(runner)

@@ -9,8 +9,8 @@ from scheduling import messages as m
 from scheduling.cooling import cool
 from scheduling.launch_facts import machine_created
 from scheduling.lifecycle import GoneReason, JobState, RunnerFact, RunnerState
-from scheduling.model import Pool, Purchase, Runner, UnixMs
-from scheduling.moving import failed_once, move
+from scheduling.model import BOOT_FAILED, Pool, Purchase, Runner, UnixMs
+from scheduling.moving import boot_failed, failed_once, move
 from scheduling.reaping import ABSENCE_GAP_MS, finished_for_good, provably_absent
 from scheduling.world import Handlers, Key, World
 
@@ -19,7 +19,12 @@ def _stage(world: World, event: m.StageReported, now_ms: UnixMs, changed: set[Ke
     runner = world.runners.get(event.runner_id)
     if runner is None or runner.state is RunnerState.GONE:
         return
+    runner.heard_ms = max(runner.heard_ms, event.at_ms)
+    changed.add(("runner", runner.id))
     match event.stage:
+        case m.Stage.BOOTING:
+            if runner.boot != event.detail:
+                runner.boot, runner.boot_since_ms = event.detail, event.at_ms
         case m.Stage.BOOTED:
             move(world, runner, RunnerFact.BOOTED, now_ms, changed, booted_ms=runner.booted_ms or event.at_ms)
         case m.Stage.REGISTERED:
@@ -32,7 +37,14 @@ def _stage(world: World, event: m.StageReported, now_ms: UnixMs, changed: set[Ke
             _interrupted(world, runner, event, now_ms, changed)
         case m.Stage.FAILED | m.Stage.REFUSED:
             runner.detail = event.detail
-            changed.add(("runner", runner.id))
+            if not runner.registered_ms and not runner.started_ms:
+                runner.boot, runner.log = BOOT_FAILED, event.log
+        case m.Stage.TOO_OLD:
+            runner.detail = event.detail
+            # a job's code could say so too, but its runner has registered
+            if not runner.registered_ms and not runner.started_ms:
+                runner.boot, runner.log = BOOT_FAILED, event.log
+                cool(world, runner, m.Trouble.UNAUTHORIZED, event.detail, now_ms, changed)
 
 
 def _interrupted(world: World, runner: Runner, event: m.StageReported, now_ms: UnixMs, changed: set[Key]) -> None:
@@ -153,6 +165,9 @@ def _machine_absent(world: World, event: m.MachineAbsent, now_ms: UnixMs, change
     changed.add(("runner", runner.id))
     if runner.absences >= 2:
         fields: dict[str, Any] = {}
+        taken = runner.offer.purchase is Purchase.SPOT and runner.boot != BOOT_FAILED
+        if runner.state is RunnerState.STARTING and not taken:
+            boot_failed(world, runner, now_ms, changed)
         if runner.state not in (RunnerState.LEAVING, RunnerState.STOPPING):
             never = runner.state is RunnerState.UNKNOWN
             gone = GoneReason.INTERRUPTED if runner.taken_ms else GoneReason.VANISHED

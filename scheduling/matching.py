@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 
 from scheduling.model import DurationMs, Hardware, Job, Offer, Pool, Purchase, UnixMs
@@ -222,17 +223,40 @@ def fits(need: Hardware, has: Hardware, elastic_disk: bool) -> str:
     return "" if gpu.count >= need.gpu.count else f"has {gpu.count} GPUs, {need.gpu.count} are needed"
 
 
-def selected(rtype: RunnerType, offer: Offer) -> bool:
-    """Whether one of the type's `offers` entries names this offer; no entries name everything but spot."""
-    if rtype.selectors is None:
-        return offer.purchase is not Purchase.SPOT
-    return any(_names(selector, offer) for selector in rtype.selectors)
+def selected(rtype: RunnerType, offers: Iterable[Offer]) -> Iterator[Offer]:
+    """Those that one of the type's `offers` entries names; no entries name everything but spot.
+
+    What is reserved is sold on demand and paid for already: such an offer follows beside the one on demand.
+    """
+    for offer in offers:
+        if rtype.selectors is None:
+            if offer.purchase is not Purchase.SPOT:
+                yield offer
+            continue
+        if any(offer.purchase in selector.purchase and _names(selector, offer) for selector in rtype.selectors):
+            yield offer
+        if offer.purchase is Purchase.ON_DEMAND and _reservation(rtype, offer):
+            yield replace(offer, purchase=Purchase.RESERVED, list_price=0)
+
+
+def reservation(rtype: RunnerType, offer: Offer, sold: Iterable[Offer]) -> tuple[int, tuple[str, ...]]:
+    """How many machines the entry behind a reserved offer may run, and the keys of all offers that share them."""
+    entry = _reservation(rtype, offer)
+    if entry is None:
+        return 0, ()
+    shared = (each for each in sold if each.purchase is Purchase.ON_DEMAND and _names(entry, each))
+    return entry.count, tuple(replace(each, purchase=Purchase.RESERVED).key for each in shared)
+
+
+def _reservation(rtype: RunnerType, offer: Offer) -> Selector | None:
+    """The first entry that has a machine like this one reserved."""
+    entries = rtype.selectors or ()
+    return next((each for each in entries if Purchase.RESERVED in each.purchase and _names(each, offer)), None)
 
 
 def _names(selector: Selector, offer: Offer) -> bool:
     return (
         selector.provider == offer.provider
-        and offer.purchase in selector.purchase
         and (not selector.instance_types or offer.instance_type in selector.instance_types)
         and (not selector.regions or offer.region in selector.regions)
     )

@@ -182,12 +182,14 @@ class EffectFailed:
 class Stage(StrEnum):
     """What a machine reports about itself. Never a reason to kill it or to settle its hold."""
 
+    BOOTING = "booting"  # `detail` says what it does; repeated while it lasts
     BOOTED = "booted"
     REGISTERED = "registered"
     STARTED = "started"
     FINISHED = "finished"
     EXITED = "exited"
     FAILED = "failed"
+    TOO_OLD = "too_old"  # GitHub refuses its version of the runner
     REFUSED = "refused"  # admission at job start refused the job
     INTERRUPTED = "interrupted"  # the cloud announced that it will take the machine; `detail` has its words
 
@@ -198,6 +200,7 @@ class StageReported:
     runner_id: str
     stage: Stage
     detail: str = ""
+    log: tuple[str, ...] = ()  # with FAILED: what the machine printed last
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +349,7 @@ class RunnerPlanned:
     terms: LaunchTerms
     placement: tuple[Verdict, ...] = ()
     probes: tuple[str, ...] = ()  # cooldown scopes that this launch probes
+    queued_ms: UnixMs = 0  # since when the job waits that it is for
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +361,7 @@ class RunnerAssigned:
     pool: str
     target: str
     repository: str
+    queued_ms: UnixMs = 0  # since when the job waits that it is for
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,10 @@ class LaunchTerms:
     disk_gib: int = 0
 
 
+BOOT_FAILED = "failed"
+"""`Runner.boot` of a machine that said it gives up."""
+
+
 @dataclass(slots=True)
 class Runner:
     """One launch at one offer. `id` is `r` + 20 characters of [a-z0-9]; its GitHub name is `{fleet}-{id}`."""
@@ -188,7 +192,12 @@ class Runner:
     absences: int = 0
     gone_ms: UnixMs = 0
     reason: GoneReason | None = None
-    detail: str = ""  # last error, refusal or boot log line, in words
+    detail: str = ""  # last error, refusal or boot failure, in words
+    boot: str = ""  # what the machine said last that it does while it boots; BOOT_FAILED when it gave up
+    boot_since_ms: UnixMs = 0  # since when it does that
+    heard_ms: UnixMs = 0  # its last report
+    log: tuple[str, ...] = ()  # last lines that it printed before it gave up; bounded, without secrets
+    queued_ms: UnixMs = 0  # since when the job waited that it was launched or assigned for
     failures: int = 0  # failed attempts of the effect that is due
     retry_ms: UnixMs = 0  # not before this time
     cost: MicroUSD = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduling import learning
-from scheduling.cooling import boots
+from scheduling.cooling import boots, cool
 from scheduling.lifecycle import RUNNER_IGNORED, RUNNER_MOVES, RunnerFact, RunnerState
 from scheduling.model import DurationMs, Runner, UnixMs
 from scheduling.world import Key, World
@@ -39,6 +39,16 @@ def move(world: World, runner: Runner, fact: RunnerFact, now_ms: UnixMs, changed
         boots(world, runner, changed)
         changed |= learning.booted(world, runner)
     return state is not None
+
+
+def boot_failed(world: World, runner: Runner, now_ms: UnixMs, changed: set[Key]) -> None:
+    """A machine that existed never became ready: a mark against its offer and its image."""
+    if not runner.created_ms or runner.adopted:
+        return
+    changed |= learning.launch_failed(world, runner)
+    said = runner.detail or (f"it stopped at: {runner.boot}" if runner.boot else "it never called")
+    why = f"machines of this image did not boot one after the other; the last, {runner.id}: {said}"
+    cool(world, runner, None, why, now_ms, changed)
 
 
 def _enter(runner: Runner, state: RunnerState, now_ms: UnixMs) -> None:

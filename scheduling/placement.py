@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from scheduling import learning, ledger
-from scheduling.cooling import closed, offer_scopes, probing
-from scheduling.matching import Taste, fits, selected
+from scheduling.cooling import closed, image_scope, offer_scopes, probing
+from scheduling.matching import Taste, fits, reservation, selected
 from scheduling.model import HOUR_MS, DurationMs, HoldPart, MicroUSD, Offer, Purchase, UnixMs, Verdict
 from scheduling.policy import Fund, Policy, ProviderPolicy, RunnerType, matches
 from scheduling.windows import is_open
@@ -86,9 +86,8 @@ def rank(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Ranking:
         if wish.providers is not None and name not in wish.providers:
             refused.append(Verdict(name, refusal="a rule excludes it"))
             continue
-        for offer in world.offers.get(name, ()):
-            if selected(wish.rtype, offer):
-                _consider(world, policy, wish, provider, offer, worths, now_ms, candidates, refused)
+        for offer in selected(wish.rtype, world.offers.get(name, ())):
+            _consider(world, policy, wish, provider, offer, worths, now_ms, candidates, refused)
     candidates.sort(key=lambda candidate: candidate.order)
     ranking = Ranking(tuple(candidates), tuple(refused))
     world.cache[key] = (now_ms + RANK_LIFE_MS + crc32(wish.rtype.name.encode()) % RANK_LIFE_MS, ranking)
@@ -106,7 +105,7 @@ def _consider(
     candidates: list[Candidate],
     refused: list[Verdict],
 ) -> None:
-    price = provider.price.of(offer.list_price)
+    price = price_of(provider, offer)
     refusal = ineligible(policy, wish.rtype, provider, offer, price)
     if refusal or price is None:
         refused.append(Verdict(offer.key, price=price, refusal=refusal))
@@ -134,6 +133,11 @@ def _consider(
         candidates.append(Candidate(offer, price, fund, tuple(payers), score, order, verdict))
 
 
+def price_of(provider: ProviderPolicy, offer: Offer) -> MicroUSD | None:
+    """What an hour of it costs us; nothing where it is reserved, and so paid for whether it runs or not."""
+    return 0 if offer.purchase is Purchase.RESERVED else provider.price.of(offer.list_price)
+
+
 def ineligible(
     policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer: Offer, price: MicroUSD | None
 ) -> str:
@@ -151,11 +155,33 @@ def ineligible(
     return ""
 
 
-def image_of(policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer: Offer) -> str | None:
+def image_of(
+    policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer: Offer, trial: bool = False
+) -> str | None:
     """The provider's image reference; empty when none is named or needed, None when it has none here."""
     if not rtype.image or not provider.takes_image:
-        return ""
-    return policy.images[rtype.image].reference(provider.name, provider.kind, offer.region)
+        return None if trial else ""
+    image = policy.images[rtype.image]
+    if trial:
+        if not image.trial:
+            return None
+        image = policy.images[image.trial]
+    return image.reference(provider.name, provider.kind, offer.region)
+
+
+def open_image(world: World, policy: Policy, rtype: RunnerType, offer: Offer, now_ms: UnixMs) -> tuple[str, str]:
+    """The image that the next launch there gets, and why it gets none now (empty when it gets one).
+
+    A trial image takes its percent of the launches while it boots; while it cools the main image takes all.
+    """
+    provider = policy.providers[offer.provider]
+    if rtype.image and (percent := policy.images[rtype.image].trial_percent):
+        trial = image_of(policy, rtype, provider, offer, trial=True)
+        its_turn = world.totals.launched * percent % 100 < percent
+        if trial and its_turn and not closed(world, image_scope(trial, offer), now_ms):
+            return trial, ""
+    image = image_of(policy, rtype, provider, offer) or ""
+    return image, closed(world, image_scope(image, offer), now_ms)
 
 
 def pays(fund: Fund, wish: Wish, offer: Offer) -> bool:
@@ -264,14 +290,10 @@ def choose(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Choice |
         verdicts.append(candidate.verdict)
         rest = ranking.candidates[index + 1 : index + 1 + max(0, SHOWN - len(verdicts))]
         verdicts += [each.verdict for each in rest]
-        image = image_of(policy, wish.rtype, policy.providers[offer.provider], offer) or ""
-        probes = probing(world, (*offer_scopes(offer), _image_scope(image, offer)), now_ms)
+        image, _ = open_image(world, policy, wish.rtype, offer, now_ms)
+        probes = probing(world, (*offer_scopes(offer), image_scope(image, offer)), now_ms)
         return Choice(candidate, hold, probes, image, tuple(verdicts[-SHOWN:]))
     return (*verdicts, *ranking.refused)
-
-
-def _image_scope(image: str, offer: Offer) -> str:
-    return f"image:{image or offer.provider}"
 
 
 def shut_reason(world: World, policy: Policy, rtype: RunnerType, offer: Offer, now_ms: UnixMs) -> str:
@@ -290,11 +312,24 @@ def shut_reason(world: World, policy: Policy, rtype: RunnerType, offer: Offer, n
         return f"{offer.provider} runs its max_runners {provider.max_runners}"
     if offer.count is not None and world.live_count(f"offer:{offer.key}") >= offer.count:
         return f"all {offer.count} of it are in use"
-    image = image_of(policy, rtype, provider, offer) or ""
-    for scope in (*offer_scopes(offer), _image_scope(image, offer)):
+    if full := _reserved_out(world, policy, rtype, offer):
+        return full
+    for scope in offer_scopes(offer):
         if why := closed(world, scope, now_ms):
             return why
-    return ""
+    return open_image(world, policy, rtype, offer, now_ms)[1]
+
+
+def _reserved_out(world: World, policy: Policy, rtype: RunnerType, offer: Offer) -> str:
+    """Whether all machines that are reserved with this one run; of whatever runner type they are."""
+    if offer.purchase is not Purchase.RESERVED:
+        return ""
+    key = ("reserved", policy.hash, rtype.name, offer.key)
+    if key not in world.cache:
+        world.cache[key] = reservation(rtype, offer, world.offers.get(offer.provider, ()))
+    count, shared = world.cache[key]
+    live = sum(world.live_count(f"offer:{each}") for each in shared)
+    return f"all {count} that are reserved are in use" if live >= count else ""
 
 
 def cover(world: World, rtype: RunnerType, candidate: Candidate, now_ms: UnixMs) -> tuple[HoldPart, ...] | str:

@@ -87,6 +87,7 @@ class ProviderPolicy:
     kind: str
     regions: tuple[str, ...] = ()
     max_runners: int | None = None
+    from_cluster: bool = False  # what runs there at once is bounded by what its offers count
     launch_rate: float | None = None  # launches a second; None: unbounded
     price: Price = Price()
     available: Window | None = None
@@ -97,12 +98,16 @@ class ProviderPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """One entry of a type's `offers`: whatever this provider sells that passes every stated filter."""
+    """One entry of a type's `offers`: whatever this provider sells that passes every stated filter.
+
+    `count`: how many machines of the entry are reserved, paid for whether they run or not.
+    """
 
     provider: str
     instance_types: tuple[str, ...] = ()
     purchase: tuple[Purchase, ...] = (Purchase.ON_DEMAND,)
     regions: tuple[str, ...] = ()
+    count: int = 0
 
 
 class Forks(StrEnum):
@@ -198,10 +203,15 @@ class OnDeadline:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Image references by provider name, then kind; a value is one reference or one a region."""
+    """Image references by provider name, then kind; a value is one reference or one a region.
+
+    `trial_percent` of all launches that would get this image try the image `trial` instead, where it boots.
+    """
 
     name: str
     by: Mapping[str, str | Mapping[str, str]] = field(default_factory=dict)
+    trial: str = ""
+    trial_percent: int = 0
 
     def reference(self, provider: str, kind: str, region: str) -> str | None:
         """The provider's own image id at this place, None where the image does not exist there."""

@@ -137,7 +137,9 @@ def drained(draft: Draft, runner: Runner) -> bool:
 
 def _register(draft: Draft, runner: Runner) -> None:
     pool = draft.world.pools[runner.pool]
-    draft.decide(m.RunnerAssigned(draft.now_ms, runner.id, pool.key, pool.target, runner.repository))
+    draft.decide(
+        m.RunnerAssigned(draft.now_ms, runner.id, pool.key, pool.target, runner.repository, runner.queued_ms)
+    )
 
 
 def serve(draft: Draft) -> None:
@@ -190,13 +192,13 @@ def _serve_one(draft: Draft, turns: Turns, pool: str) -> bool:
     if capped := turns.capped(job.repository):
         draft.plan.refusals[pool] = (Verdict(world.pools[pool].runner_type, refusal=capped),)
         return False
-    if not (_take_free(draft, pool) or _launch_for(draft, job)):
+    if not (_take_free(draft, pool, job) or _launch_for(draft, job)):
         return False
     turns.launched(job.repository)
     return True
 
 
-def _take_free(draft: Draft, pool_key: str) -> bool:
+def _take_free(draft: Draft, pool_key: str, job: Job) -> bool:
     """Assign a free machine of the pool's type whose provider and payers this pool may use, the readiest first."""
     world, policy = draft.world, draft.policy
     pool = world.pools[pool_key]
@@ -213,7 +215,7 @@ def _take_free(draft: Draft, pool_key: str) -> bool:
         found = found or runner
     if found is None:
         return False
-    draft.decide(m.RunnerAssigned(draft.now_ms, found.id, pool.key, pool.target, pool.repository))
+    draft.decide(m.RunnerAssigned(draft.now_ms, found.id, pool.key, pool.target, pool.repository, job.queued_ms))
     return True
 
 
@@ -262,6 +264,7 @@ def launch(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job: Job 
             terms=_terms(draft.policy, rtype, choice.image),
             placement=choice.verdicts,
             probes=choice.probes,
+            queued_ms=job.queued_ms if job else 0,
         )
     )
 

@@ -13,7 +13,7 @@ from math import sqrt
 from autoscaler.planner.programme import Lane, Option, Problem, Purse, Segment
 from scheduling import demand, ledger
 from scheduling.matching import Taste, selected
-from scheduling.model import HOUR_MS, DurationMs, MicroUSD, UnixMs
+from scheduling.model import HOUR_MS, DurationMs, MicroUSD, Purchase, UnixMs
 from scheduling.placement import Wish, ineligible, pays
 from scheduling.policy import Fund, Policy, RunnerType, matches
 from scheduling.windows import is_open
@@ -174,9 +174,11 @@ def _lane(
     wish = Wish(rtype, repository or "-", None, Taste())
     best: dict[tuple[str, ...], Option] = {}
     for name, provider in policy.providers.items():
-        for offer in world.offers.get(name, ()):
+        for offer in selected(rtype, world.offers.get(name, ())):
             price = provider.price.of(offer.list_price)
-            if price is None or not selected(rtype, offer) or ineligible(policy, rtype, provider, offer, price):
+            if offer.purchase is Purchase.RESERVED:
+                continue  # no fund pays for it
+            if price is None or ineligible(policy, rtype, provider, offer, price):
                 continue
             payers = tuple(fund.name for fund in policy.funds.values() if pays(fund, wish, offer))
             scopes = (f"provider:{name}", *((f"offer:{offer.key}",) if offer.count is not None else ()))

@@ -25,7 +25,7 @@ def compile_policy(document: written.Document, policy_hash: str, kinds: Collecti
             name: _runner_type(name, rtype, document.defaults) for name, rtype in document.runner_types.items()
         },
         funds={name: _fund(name, fund) for name, fund in document.funds.items()},
-        images={name: compiled.Image(name, image.by) for name, image in document.images.items()},
+        images={name: _image(name, image) for name, image in document.images.items()},
         rules=tuple(map(_rule, document.rules)),
         ignore_labels=tuple(document.ignore_labels),
         max_runners=document.limits.runners,
@@ -33,6 +33,11 @@ def compile_policy(document: written.Document, policy_hash: str, kinds: Collecti
         fair_share=_fair_share(document.fair_share),
         on_deadline=compiled.OnDeadline(deadline.after, deadline.action) if deadline else None,
     )
+
+
+def _image(name: str, image: written.Image) -> compiled.Image:
+    trial = image.trial
+    return compiled.Image(name, image.by, trial.image if trial else "", trial.percent if trial else 0)
 
 
 def _stated(part: written.Part, *names: str) -> dict[str, Any]:
@@ -77,6 +82,7 @@ def _provider(name: str, provider: written.Provider) -> compiled.ProviderPolicy:
         kind=provider.kind,
         regions=tuple(provider.regions or ()),
         max_runners=provider.max_runners if isinstance(provider.max_runners, int) else None,
+        from_cluster=provider.max_runners == "from_cluster",
         launch_rate=None if provider.launch_rate is None else provider.launch_rate / 3600,
         price=_price(provider.price),
         available=provider.available,
@@ -135,6 +141,7 @@ def _selector(selector: written.Selector) -> compiled.Selector:
         instance_types=tuple(selector.instance_types or ()),
         purchase=_purchases(selector.purchase) or (Purchase.ON_DEMAND,),
         regions=tuple(selector.regions or ()),
+        count=selector.count or 0,
     )
 
 

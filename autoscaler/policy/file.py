@@ -71,7 +71,8 @@ def provider_config(policy: Policy, name: str, settings: Any, fleet: str) -> Pro
         for rtype in policy.runner_types.values()
         if rtype.selectors is None or any(entry.provider == name for entry in rtype.selectors)
     }
-    return ProviderConfig(name, fleet, provider.regions, provider.endpoint, settings, needs)
+    cluster = provider.from_cluster
+    return ProviderConfig(name, fleet, provider.regions, provider.endpoint, settings, needs, cluster)
 
 
 def _section(tree: Tree, name: str) -> dict[str, Any]:

@@ -190,6 +190,18 @@ class Selector(Part):
     instance_types: Some[Text] | None = None
     purchase: Some[Purchase] | None = Field(default=None, description="Left out: on_demand")
     regions: Some[Text] | None = None
+    count: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="For `reserved`: how many machines of this entry are paid for already"
+    )
+
+    @model_validator(mode="after")
+    def _reserved_has_a_count(self) -> Selector:
+        reserved = "reserved" in (self.purchase or ())
+        if reserved and self.count is None:
+            raise ValueError("`purchase: [reserved]` needs `count`: how many machines of this entry are paid for")
+        if self.count is not None and not reserved:
+            raise ValueError("`count` is for `purchase: [reserved]`; to limit runners write `max_runners`")
+        return self
 
 
 class Ready(Part):

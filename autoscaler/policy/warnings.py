@@ -12,8 +12,8 @@ from autoscaler.units import show
 from scheduling import ledger
 from scheduling.ledger import usd
 from scheduling.matching import fits, selected
-from scheduling.model import Offer, UnixMs
-from scheduling.placement import image_of
+from scheduling.model import Offer, Purchase, UnixMs
+from scheduling.placement import image_of, price_of
 from scheduling.policy import Fund, Policy, ProviderPolicy, RunnerType
 
 ANY = object()
@@ -32,12 +32,8 @@ _KIND = ("providers", "*", "kind")
 _NO_RUNNERS = "nothing runs there, and its `settings` are not checked"
 
 NOT_ACTIVE = (
-    Later(("providers", "*", "max_runners"), "from_cluster", "the number of runners there is not limited"),
-    Later(("images", "*", "trial"), ANY, "every machine gets the image itself"),
     Later(("defaults", "bootstrap"), "userdata", "machines call back for their runner's configuration"),
     Later(("runner_types", "*", "bootstrap"), "userdata", "machines call back for their runner's configuration"),
-    Later(("funds", "*", "purchase", "*"), "reserved", "nothing is bought as reserved"),
-    Later(("runner_types", "*", "offers", "*", "purchase", "*"), "reserved", "nothing is bought as reserved"),
     Later(("rules", "*", "rerun"), True, "a job whose machine was taken is not run again"),
     Later(("on_deadline",), ANY, "nothing happens at the deadline"),
 )
@@ -59,6 +55,8 @@ def add_warnings(
     _not_active(tree, names)
     _providers(tree, policy)
     for fund in policy.funds.values():
+        if fund.purchase == {Purchase.RESERVED}:
+            tree.warn(("funds", fund.name, "purchase"), "reserved machines cost a fund nothing: it pays for none")
         if reason := _closed(fund, now_ms):
             tree.warn(("funds", fund.name), f"this fund is closed: {reason}")
     types = policy.runner_types.values()
@@ -162,12 +160,11 @@ def _hopeless(rtype: RunnerType, policy: Policy, catalogues: Mapping[str, Sequen
         offers = catalogues.get(name, ())
         if not offers:
             return ""
-        for offer in offers:
-            if selected(rtype, offer):
-                reason = _refusal(policy, rtype, provider, offer)
-                if not reason:
-                    return ""
-                reasons.append(f"{offer.instance_type} of {name} {reason}")
+        for offer in selected(rtype, offers):
+            reason = _refusal(policy, rtype, provider, offer)
+            if not reason:
+                return ""
+            reasons.append(f"{offer.instance_type} of {name} {reason}")
         sold = {offer.instance_type for offer in offers}
         unsold = {each for entry in entries for each in entry.instance_types} - sold
         reasons += [
@@ -182,7 +179,7 @@ def _refusal(policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer:
         return misfit
     if image_of(policy, rtype, provider, offer) is None:
         return f"has no image {rtype.image} in {offer.region}"
-    price = provider.price.of(offer.list_price)
+    price = price_of(provider, offer)
     if price is not None and rtype.max_price is not None and price > rtype.max_price:
         return f"costs {usd(price)}/h, more than its `max_price`"
     return ""

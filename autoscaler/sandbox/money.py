@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from autoscaler.sandbox.summary import FundLine
 from scheduling import ledger
 from scheduling.matching import fits, selected
-from scheduling.model import MicroUSD, UnixMs
+from scheduling.model import MicroUSD, Purchase, UnixMs
 from scheduling.policy import Policy, RunnerType
 from scheduling.world import World
 
@@ -18,9 +18,9 @@ def cheapest_list_price(types: Iterable[RunnerType], world: World) -> MicroUSD:
         offer.list_price
         for rtype in types
         for offers in world.offers.values()
-        for offer in offers
+        for offer in selected(rtype, offers)
         if offer.list_price is not None
-        and selected(rtype, offer)
+        and offer.purchase is not Purchase.RESERVED
         and not fits(rtype.hardware, offer.hardware, offer.elastic_disk)
     ]
     return min(prices, default=0)

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from autoscaler.views.jobs_and_runners import Document, View
 from autoscaler.views.values import time, usd, usd_or_none
 from scheduling import learning, placement
-from scheduling.cooling import offer_scopes
-from scheduling.matching import matcher
+from scheduling.cooling import image_scope, offer_scopes
+from scheduling.matching import matcher, selected
 from scheduling.model import Job, Offer, Pool, UnixMs, Verdict
 from scheduling.placement import Wish
 from scheduling.policy import RunnerType, Window
@@ -24,7 +24,7 @@ def offer_rows(view: View, wish: Wish) -> list[Document]:
     `until`: when a refusal that ends by itself does (a cooldown, a closed window), else null. `rank` is null for
     what is not eligible; `tier` says what puts a row before another whatever its score.
     """
-    sold = {offer.key: offer for offers in view.world.offers.values() for offer in offers}
+    sold = {offer.key: offer for offers in view.world.offers.values() for offer in selected(wish.rtype, offers)}
     rows = []
     for number, verdict in enumerate(placement.explain(view.world, view.policy, wish, view.now_ms), 1):
         offer = sold.get(verdict.offer)
@@ -92,7 +92,7 @@ def _terms(view: View, wish: Wish, offer: Offer, verdict: Verdict) -> dict[str, 
 def _until(view: View, wish: Wish, offer: Offer) -> UnixMs:
     """When the cooldown or the window that refuses this offer now ends; 0 where nothing says."""
     image = placement.image_of(view.policy, wish.rtype, view.policy.providers[offer.provider], offer)
-    scopes = (*offer_scopes(offer), f"image:{image or offer.provider}")
+    scopes = (*offer_scopes(offer), image_scope(image or "", offer))
     cooldowns = [view.world.cooldowns[scope] for scope in scopes if scope in view.world.cooldowns]
     until_ms = max((cooldown.until_ms for cooldown in cooldowns), default=0)
     if until_ms > view.now_ms:

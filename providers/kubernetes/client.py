@@ -25,7 +25,8 @@ JSON = {"Accept": "application/json", "Content-Type": "application/json"}
 
 
 class Api:
-    """Calls by resource (`pods`, `secrets`) in the namespace of the settings. Connects at the first call."""
+    """Calls by resource (`pods`, `secrets`) in the namespace of the settings, or of the whole cluster where its
+    path begins with `/` (`/nodes`). Connects at the first call."""
 
     def __init__(self, name: str, settings: KubernetesSettings, endpoint: str | None, clock: Clock) -> None:
         self._name = f"{name} ({settings.namespace})"
@@ -65,7 +66,7 @@ class Api:
         """A request that may be repeated: tried again a few times while it is `Transient`."""
         return await ask(self._clock, lambda: self.call(method, path, query, body))
 
-    async def list_all(self, resource: str, selector: str) -> list[dict[str, Any]]:
+    async def list_all(self, resource: str, selector: str = "") -> list[dict[str, Any]]:
         """All of it, in chunks of one consistent snapshot. A snapshot that expires on the way is begun anew.
 
         https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
@@ -132,8 +133,9 @@ class Api:
     ) -> aiohttp.ClientResponse:
         """The answer's head; a failure is raised with its `Status`. Nothing of bodies is ever logged."""
         client = self._client or await self._connect()
+        where = path if path.startswith("/") else f"/namespaces/{self._settings.namespace}/{path}"
         answer: aiohttp.ClientResponse = await client.call_api(
-            f"/api/v1/namespaces/{self._settings.namespace}/{path}",
+            f"/api/v1{where}",
             method,
             query_params=list((query or {}).items()),
             header_params=dict(JSON),

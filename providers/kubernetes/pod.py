@@ -15,6 +15,7 @@ from providers.base import TAG_FLEET, TAG_RUNNER, LaunchSpec, Refused
 from providers.bootstrap import program
 from providers.kubernetes.catalogue import ARCH, gpu_settings
 from providers.kubernetes.settings import GPU_RESOURCES, KubernetesSettings
+from scheduling.model import Hardware
 
 RUNNER = "runner"
 FOLDER = "/etc/autoscaler"
@@ -65,13 +66,12 @@ def pod(spec: LaunchSpec, settings: KubernetesSettings) -> dict[str, Any]:
         "image": spec.image,
         "command": ["python3", "-I", f"{FOLDER}/machine.py", FOLDER],
         "workingDir": WORK,
-        "resources": _resources(spec, settings),
         "volumeMounts": [
             {"name": "autoscaler", "mountPath": FOLDER, "readOnly": True},
             {"name": "autoscaler-work", "mountPath": WORK},
         ],
     }
-    ours = {
+    ours: dict[str, Any] = {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": -(-spec.lifetime_ms // 1000),
         "automountServiceAccountToken": False,
@@ -81,8 +81,8 @@ def pod(spec: LaunchSpec, settings: KubernetesSettings) -> dict[str, Any]:
             {"name": "autoscaler", "secret": {"secretName": spec.name, "defaultMode": 0o555}},
             {"name": "autoscaler-work", "emptyDir": {}},
         ],
-        **_place(spec, settings),
     }
+    ours = merge(_shape(spec.offer.hardware, spec.disk_gib, settings), ours)
     template = settings.template
     annotations = {**spec.tags, TAG_INSTANCE_TYPE: spec.offer.instance_type}
     metadata = {
@@ -152,29 +152,27 @@ def _package(spec: LaunchSpec, settings: KubernetesSettings) -> dict[str, str]:
     return package
 
 
-def _resources(spec: LaunchSpec, settings: KubernetesSettings) -> dict[str, dict[str, str]]:
-    """Requests are limits: a runner type means the same machine every time."""
-    hardware = spec.offer.hardware
+def shape(hardware: Hardware, disk_gib: int, settings: KubernetesSettings) -> dict[str, Any]:
+    """The part of a pod's spec that decides where it finds a place, template included."""
+    return dict(merge(settings.template.get("spec", {}), _shape(hardware, disk_gib, settings)))
+
+
+def _shape(hardware: Hardware, disk_gib: int, settings: KubernetesSettings) -> dict[str, Any]:
+    """Resources, selector, tolerations. Requests are limits: a runner type means the same machine every time."""
     amounts = {"cpu": str(hardware.cpus), "memory": f"{hardware.memory_mib}Mi"}
-    if spec.disk_gib:
-        amounts["ephemeral-storage"] = f"{spec.disk_gib}Gi"
+    if disk_gib:
+        amounts["ephemeral-storage"] = f"{disk_gib}Gi"
+    place: dict[str, Any] = {"kubernetes.io/os": "linux", "kubernetes.io/arch": ARCH[hardware.arch]}
+    tolerations: list[dict[str, Any]] = []
     if gpu := hardware.gpu:
         found = gpu_settings(settings, gpu)
         if found is None:
-            raise Refused(
-                f"settings.gpus of provider {spec.offer.provider} does not name {gpu.vendor} {gpu.model}"
-            )
+            raise Refused(f"settings.gpus does not name {gpu.vendor} {gpu.model}")
         amounts[found.resource or GPU_RESOURCES[found.vendor]] = str(gpu.count)
-    return {"requests": amounts, "limits": amounts}
-
-
-def _place(spec: LaunchSpec, settings: KubernetesSettings) -> dict[str, Any]:
-    hardware = spec.offer.hardware
-    selector = {"kubernetes.io/os": "linux", "kubernetes.io/arch": ARCH[hardware.arch]}
-    found = gpu_settings(settings, hardware.gpu) if hardware.gpu else None
-    if found is None:
-        return {"nodeSelector": selector}
-    return {
-        "nodeSelector": {**selector, **found.node_selector},
-        "tolerations": [dict(toleration) for toleration in found.tolerations],
+        place.update(found.node_selector)
+        tolerations = [dict(toleration) for toleration in found.tolerations]
+    made: dict[str, Any] = {
+        "containers": [{"name": RUNNER, "resources": {"requests": amounts, "limits": amounts}}],
+        "nodeSelector": place,
     }
+    return {**made, "tolerations": tolerations} if tolerations else made

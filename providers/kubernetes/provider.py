@@ -8,8 +8,10 @@ it deletes it, and inventories leave it out meanwhile.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from importlib.util import find_spec
 from typing import Any
@@ -30,7 +32,7 @@ from providers.base import (
     Refused,
     Transient,
 )
-from providers.kubernetes import catalogue, pod
+from providers.kubernetes import capacity, catalogue, pod
 from providers.kubernetes.client import Api, reason_of, status_of
 from providers.kubernetes.errors import Expired
 from providers.kubernetes.settings import KubernetesSettings
@@ -54,7 +56,27 @@ class Kubernetes:
         self._unplaced: set[str] = set()  # pods whose launch is under way here
 
     async def offers(self) -> Sequence[Offer]:
-        return catalogue.offers(self._config.name, self._settings, self._config.needs)
+        """With `max_runners: from_cluster` each counts what runs of it and what the cluster has room for."""
+        sold = catalogue.offers(self._config.name, self._settings, self._config.needs)
+        if not self._config.from_cluster:
+            return sold
+        machines, pods = await self._api.list_all("/nodes"), await self._api.list_all("/pods")
+        ours: Counter[str] = Counter(
+            each["metadata"].get("annotations", {}).get(pod.TAG_INSTANCE_TYPE)
+            for each in pods
+            if _labels(each).get(TAG_FLEET) == self._config.fleet
+            and each["metadata"]["namespace"] == self._settings.namespace
+            and _placed(each)
+            and not _ended(each)
+        )
+        return [
+            replace(
+                offer,
+                count=ours[offer.instance_type]
+                + capacity.room(machines, pods, pod.shape(offer.hardware, 0, self._settings)),
+            )
+            for offer in sold
+        ]
 
     async def launch(self, spec: LaunchSpec) -> Instance:
         """Returns as soon as the pod has a place. A pod of that name that ended earlier is `OutcomeUnknown`."""

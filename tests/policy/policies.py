@@ -67,7 +67,7 @@ runner_types:
   linux.fork:
     labels: [self-hosted, linux, linux.fork]
     access: {repositories: ["pytorch/*"], forks: only, events: [pull_request]}
-    offers: [{provider: gcp, instance_types: [e2-standard-4], purchase: [reserved]}]
+    offers: [{provider: gcp, instance_types: [e2-standard-4], purchase: [reserved], count: 2}]
     register: organization
 rules:
   - {match: {repository: "pytorch/*", ref: "refs/heads/release/*"}, prefer: [aws], waiting_hour: 20 USD}

@@ -53,6 +53,8 @@ from tests.policy.policies import SMALL, Folder, changed
         ("    access:", "    offers: []\n    access:", "runner_types.small.offers: must not be empty"),
         ("    access:", "    offers: [{provider: lap}]\n    access:", "offers[0].provider: there is no provider `lap`; did you mean `lab`?"),
         ("    access:", "    offers: [{provider: lab, purchase: [sport]}]\n    access:", "purchase[0]: expected `on_demand`, `spot` or `reserved`, got `sport`; did you mean `spot`?"),
+        ("    access:", "    offers: [{provider: lab, purchase: [reserved]}]\n    access:", "offers[0]: `purchase: [reserved]` needs `count`"),
+        ("    access:", "    offers: [{provider: lab, count: 3}]\n    access:", "offers[0]: `count` is for `purchase: [reserved]`; to limit runners write `max_runners`"),
         ("    access:", "    image: ubuntu\n    access:", "runner_types.small.image: there is no image `ubuntu`"),
         ("    access:", "    share: {percent: 101}\n    access:", "share.percent: expected 100 or less, got `101`"),
         ("    access:", "    share: {}\n    access:", "share.percent: is required"),

@@ -76,6 +76,8 @@ class Cluster:
     events_kept: int = 1000  # a watch from an older version is Expired
     pods: dict[str, Object] = field(default_factory=dict)
     secrets: dict[str, Object] = field(default_factory=dict)
+    machines: list[Object] = field(default_factory=list)  # the cluster's own, `GET /api/v1/nodes`
+    others: list[Object] = field(default_factory=list)  # pods of other namespaces
     rules: list[Rule] = field(default_factory=list)
     requests: list[tuple[str, str, dict[str, str], Any]] = field(default_factory=list)
     version: int = 100
@@ -95,6 +97,7 @@ class Cluster:
     async def __aenter__(self) -> Cluster:
         app = web.Application(client_max_size=2**22)
         base = f"/api/v1/namespaces/{self.namespace}"
+        app.router.add_get("/api/v1/{resource:nodes|pods}", self._serve_cluster)
         app.router.add_route("*", base + "/{resource}", self._serve)
         app.router.add_route("*", base + "/{resource}/{name}", self._serve)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -224,6 +227,15 @@ class Cluster:
         if rule and rule.cut:
             return _cut(request)
         return web.json_response(answer, status=status)
+
+    async def _serve_cluster(self, request: web.Request) -> web.Response:
+        """Lists of the whole cluster, which need a ClusterRole."""
+        resource = request.match_info["resource"]
+        self.requests.append(("GET", f"/{resource}", dict(request.query), None))
+        if rule := self._rule("GET", f"/{resource}", ""):
+            return web.json_response(_status(Failure(rule.status, rule.message, rule.reason)), status=rule.status)
+        items = self.machines if resource == "nodes" else [*self.pods.values(), *self.others]
+        return web.json_response({"metadata": {}, "items": items})
 
     async def _answer(
         self, method: str, resource: str, name: str, query: dict[str, str], body: Any
