@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 import pytest
 
+pytest.register_assert_rewrite("providers.conformance")
+
 
 def _program(name: str) -> Callable[[], bool]:
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +13,7 @@ import pytest_asyncio
 from autoscaler.clock import Clock
 from scheduling.lifecycle import GoneReason, RunnerState
 from tests.daemon.place import Place, live, ready, until
-from tests.providers.aws_bench import ALWAYS, AwsBench
+from tests.providers.aws_bench import ALWAYS, AwsBench, moto_account
 from tests.providers.moto_cloud import MotoCloud, Rule
 
 POLICY = """\
@@ -39,13 +38,8 @@ runner_types:
 
 @pytest.fixture
 def moto() -> Iterator[MotoCloud]:
-    with pytest.MonkeyPatch.context() as patch, MotoCloud() as cloud:
-        for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            patch.setenv(key, "testing")
-        for key in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-            patch.setenv(key, os.devnull)
+    with moto_account() as cloud:
         yield cloud
-        cloud.reset()
 
 
 @pytest_asyncio.fixture

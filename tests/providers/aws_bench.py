@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+
+import pytest
+from botocore.loaders import create_loader
 
 from providers.aws import KIND, AwsSettings
 from providers.base import TAG_FLEET, TAG_RUNNER, Instance, LaunchSpec, ProviderConfig
@@ -29,6 +35,26 @@ RULES = {
     Fault.LIST_UNAUTHORIZED: Rule("DescribeInstances", ALWAYS, code="AuthFailure", status=401),
     Fault.LIST_BREAKS: Rule("DescribeInstances", ALWAYS, skip=1, code="InternalError", status=500),
 }
+
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+@contextmanager
+def moto_account() -> Iterator[MotoCloud]:
+    """An account with credentials that the SDK finds, and nobody's real ones."""
+    loader = create_loader()
+    with pytest.MonkeyPatch.context() as patch, MotoCloud() as cloud:
+        patch.setattr("botocore.session.create_loader", lambda *_: loader)  # EC2's description is read once
+        for key, value in ENVIRONMENT.items():
+            patch.setenv(key, value)
+        yield cloud
+        cloud.reset()
 
 
 class AwsBench:
