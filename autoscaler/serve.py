@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from autoscaler import collector
 from autoscaler.clock import Clock
 from autoscaler.daemon import Daemon
 from autoscaler.effects import Fleet, Parts
@@ -195,6 +196,7 @@ async def serve(
 ) -> int:
     """Run one replica until SIGTERM or SIGINT; SIGHUP reloads the policy. 1 when it cannot start."""
     clock = Clock()
+    collector.spare_the_old()
     try:
         loaded = load(policy, clock.now_ms())
         replica = Replica(settings, loaded, clock, role, observe, poll, record)

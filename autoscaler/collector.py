@@ -1,0 +1,35 @@
+"""Python's collector of cyclic garbage, in a process that keeps a world.
+
+A full collection walks every record, 0.2 s at 100,000 jobs, and everything waits for it. Records make no cycles
+and are freed without it. So what outlives a full collection is set aside, and the next one walks only what has come
+since. Cycles that close after they were set aside are found by every `THAW`th collection, which walks everything.
+"""
+
+from __future__ import annotations
+
+import gc
+
+THAW = 64
+"""At the busiest a full collection comes once a minute, so about once an hour."""
+
+
+def spare_the_old() -> None:
+    """Collect like this from now on; what is there already is set aside."""
+    if _on_collection not in gc.callbacks:
+        gc.callbacks.append(_on_collection)
+    gc.collect()
+
+
+_full = 0
+
+
+def _on_collection(phase: str, info: dict[str, int]) -> None:
+    global _full
+    if info["generation"] < 2:
+        return
+    if phase == "stop":
+        gc.freeze()
+        return
+    _full += 1
+    if _full % THAW == 0:
+        gc.unfreeze()
