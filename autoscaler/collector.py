@@ -1,7 +1,7 @@
 """Python's collector of cyclic garbage, in a process that keeps a world.
 
 A full collection walks every record, 0.2 s at 100,000 jobs, and everything waits for it. Records make no cycles
-and are freed without it. So what outlives a full collection is set aside, and the next one walks only what has come
+and are freed without it. So what outlives a full collection is set aside, and the next one walks only what came
 since. Cycles that close after they were set aside are found by every `THAW`th collection, which walks everything.
 """
 

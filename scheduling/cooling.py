@@ -22,26 +22,17 @@ def image_scope(image: str, offer: Offer) -> str:
     return f"image:{image or offer.provider}"
 
 
-def offer_scopes(offer: Offer) -> tuple[str, ...]:
-    """Every cooldown scope that this offer falls under."""
-    return (
-        f"offer:{offer.key}",
-        f"region:{offer.provider}/{offer.region}",
-        f"provider:{offer.provider}",
-    )
-
-
 def _scope(runner: Runner, trouble: Trouble | None) -> str:
-    offer = runner.offer
+    offer, region, provider = runner.offer.scopes
     match trouble:
         case None:
             return image_scope(runner.terms.image, offer)
         case Trouble.NO_CAPACITY | Trouble.REFUSED:
-            return f"offer:{offer.key}"
+            return offer
         case Trouble.QUOTA:
-            return f"region:{offer.provider}/{offer.region}"
+            return region
         case Trouble.UNAUTHORIZED | Trouble.TRANSIENT | Trouble.OBSERVED:
-            return f"provider:{offer.provider}"
+            return provider
 
 
 def cool(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 
+from scheduling.frozen import frozen
 from scheduling.model import DurationMs, Hardware, Job, Offer, Pool, Purchase, UnixMs
 from scheduling.policy import Forks, Policy, Rule, RunnerType, Selector, matches
 from scheduling.world import NEEDS_FACTS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Taste:
     """What the rules say of one repository, ref and event. `only` None: no restriction."""
 
@@ -23,7 +24,7 @@ class Taste:
     waiting_hour: int | None = None  # micro-dollars
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Route:
     """The pools that may serve a job, or why none can now (`again_ms`: when to try again, 0: on news)."""
 

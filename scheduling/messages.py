@@ -7,9 +7,9 @@ answers with an Event. `autoscaler.store.codec` turns each of these dataclasses 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from scheduling.frozen import frozen
 from scheduling.lifecycle import GoneReason, JobState
 from scheduling.model import (
     Bid,
@@ -27,7 +27,7 @@ from scheduling.model import (
 # ---- facts from GitHub -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobReported:
     """A `workflow_job` delivery, a poll or a sweep said so. Empty strings and zeros mean: not stated.
 
@@ -53,7 +53,7 @@ class JobReported:
     delivery: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunFactsLearned:
     """Answer to `FetchRun`; `facts` None when GitHub no longer knows the run."""
 
@@ -63,7 +63,7 @@ class RunFactsLearned:
     facts: RunFacts | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobChecked:
     """GitHub was asked about a job that nothing picks up, and says that it still waits."""
 
@@ -71,7 +71,7 @@ class JobChecked:
     job_key: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegistrationSeen:
     """GitHub lists our runner (by name). `online` False after a create is normal."""
 
@@ -83,7 +83,7 @@ class RegistrationSeen:
     target: str = ""  # where it is registered
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegistrationAbsent:
     """GitHub, asked by id, has no such registration."""
 
@@ -105,14 +105,14 @@ class Trouble(StrEnum):
     OBSERVED = "observed"  # `--observe`: nothing was sent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MachineCreated:
     at_ms: UnixMs
     runner_id: str
     ref: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CreateFailed:
     """A definite error: this call made no machine. TRANSIENT means: try the same call again later."""
 
@@ -123,7 +123,7 @@ class CreateFailed:
     retry_after_ms: DurationMs = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CreateUnknown:
     """Sent, no answer: there may be a machine."""
 
@@ -132,7 +132,7 @@ class CreateUnknown:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JitStored:
     """GitHub made the registration and its config lies encrypted in the store for the machine."""
 
@@ -141,7 +141,7 @@ class JitStored:
     registration_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegistrationDeleted:
     """204 or 404 for our registration."""
 
@@ -149,7 +149,7 @@ class RegistrationDeleted:
     runner_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegistrationBusy:
     """422: GitHub says that a job runs on it."""
 
@@ -157,7 +157,7 @@ class RegistrationBusy:
     runner_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopAccepted:
     """The provider accepted (or had already done) the termination."""
 
@@ -165,7 +165,7 @@ class StopAccepted:
     runner_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EffectFailed:
     """JIT, DELETE or terminate failed for now; tried again after `retry_after_ms` (0: our own back-off)."""
 
@@ -194,7 +194,7 @@ class Stage(StrEnum):
     INTERRUPTED = "interrupted"  # the cloud announced that it will take the machine; `detail` has its words
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageReported:
     at_ms: UnixMs
     runner_id: str
@@ -203,7 +203,7 @@ class StageReported:
     log: tuple[str, ...] = ()  # with FAILED: what the machine printed last
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MachineSeen:
     """A provider's inventory shows our machine and the record does not have its ref yet."""
 
@@ -212,7 +212,7 @@ class MachineSeen:
     ref: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MachineAbsent:
     """A complete inventory, begun at `at_ms`, did not show the machine."""
 
@@ -220,7 +220,7 @@ class MachineAbsent:
     runner_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MachineTaken:
     """The provider itself says that it took this spot machine back."""
 
@@ -228,7 +228,7 @@ class MachineTaken:
     runner_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MachineAdopted:
     """A machine with our fleet's tags that the store does not know: it gets a record, never a kill."""
 
@@ -244,7 +244,7 @@ class MachineAdopted:
     launched_ms: UnixMs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InventoryTaken:
     """All facts of one complete inventory were emitted; opens the provider's gate in the leader's epoch."""
 
@@ -253,7 +253,7 @@ class InventoryTaken:
     epoch: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffersListed:
     """What a provider sells now. Replaces what was known of that provider."""
 
@@ -262,7 +262,7 @@ class OffersListed:
     offers: tuple[Offer, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeadershipTaken:
     """This replica leads now: no provider launches before its own inventory was adopted.
 
@@ -275,7 +275,7 @@ class LeadershipTaken:
     epoch: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicyActivated:
     """This policy version rules from now on: every queued job is routed anew."""
 
@@ -287,7 +287,7 @@ class PolicyActivated:
 # ---- the operator ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SwitchSet:
     """`pause`/`resume` (target `fleet`) and `drain`/`undrain` (`provider:NAME`, `type:NAME`, `all`)."""
 
@@ -297,7 +297,7 @@ class SwitchSet:
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FundSpentStated:
     """All that was spent of a fund in a period, our own settlements included, true at `as_of_ms`."""
 
@@ -309,7 +309,7 @@ class FundSpentStated:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FundsValued:
     """What the planner found a dollar of each fund to be worth; replaces all earlier bids."""
 
@@ -320,7 +320,7 @@ class FundsValued:
 # ---- decisions ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobRouted:
     """The job belongs to a pool, or `blocked` says why to none (then routing is tried again at `again_ms`)."""
 
@@ -332,7 +332,7 @@ class JobRouted:
     flexible: bool = False  # other runner types could serve it too
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunnerPlanned:
     """Intent and hold of one launch. `pool` None: for the ready floor of the type."""
 
@@ -352,7 +352,7 @@ class RunnerPlanned:
     queued_ms: UnixMs = 0  # since when the job waits that it is for
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunnerAssigned:
     """A free machine joins the pool; a booted one registers for it now."""
 
@@ -364,7 +364,7 @@ class RunnerAssigned:
     queued_ms: UnixMs = 0  # since when the job waits that it is for
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunnerReleased:
     """Its pool does not need it: a ready machine (or one on its way) that any pool of the type may take."""
 
@@ -372,7 +372,7 @@ class RunnerReleased:
     runner_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunnerSuspected:
     """First confirmation that it is idle and surplus; `clear` takes it back."""
 
@@ -381,7 +381,7 @@ class RunnerSuspected:
     clear: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReapDecided:
     at_ms: UnixMs
     runner_id: str
@@ -389,7 +389,7 @@ class ReapDecided:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunnerSettled:
     """The machine is proven absent: `parts` are (fund, period, amount) that its lifetime cost."""
 
@@ -399,7 +399,7 @@ class RunnerSettled:
     cost: MicroUSD
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordsForgotten:
     """Finished records that nobody needs any more. Jobs leave a tombstone first, which goes later."""
 
@@ -449,31 +449,31 @@ Event = (
 # ---- commands ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CreateMachine:
     """Create (or create again with the same key) the machine of a planned runner."""
 
     runner_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CreateJit:
     """Make the registration and store its config for the machine."""
 
     runner_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeleteRegistration:
     runner_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopMachine:
     runner_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchRun:
     """Learn event, fork flag and ref of a run, where access or a rule needs them."""
 
@@ -484,7 +484,7 @@ class FetchRun:
 Command = CreateMachine | CreateJit | DeleteRegistration | StopMachine | FetchRun
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Commands:
     """What the records say must still be done now, and when to look again (0: only after a new fact)."""
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
+from scheduling.frozen import frozen
 from scheduling.lifecycle import GoneReason, JobState, RunnerState
 
 MicroUSD = int
@@ -45,7 +47,7 @@ class Hardware:
     gpu: Gpu | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that it can keep what is derived
 class Offer:
     """Something a provider sells at one place.
 
@@ -65,13 +67,18 @@ class Offer:
     elastic_disk: bool = True
     count: int | None = None
 
-    @property
+    @cached_property
     def key(self) -> str:
-        """Scope of a capacity cooldown: `provider/zone/instance_type/purchase`."""
+        """`provider/zone/instance_type/purchase`."""
         return f"{self.provider}/{self.zone}/{self.instance_type}/{self.purchase}"
 
+    @cached_property
+    def scopes(self) -> tuple[str, str, str]:
+        """Every cooldown scope that it falls under; the first and the last count live runners, too."""
+        return f"offer:{self.key}", f"region:{self.provider}/{self.region}", f"provider:{self.provider}"
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class RunFacts:
     """What `GET runs/{id}` says and the webhook does not carry."""
 
@@ -108,7 +115,7 @@ class Job:
     checked_ms: UnixMs = 0  # when GitHub was last asked whether it still waits
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HoldPart:
     """Part of a hold: one fund pays the runner's price from `from_ms` (inclusive) to `until_ms` (exclusive).
 
@@ -123,7 +130,7 @@ class HoldPart:
     amount: MicroUSD
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """One offer in a placement: its rank terms, or the reason why it lost. Shown by `why` as it stands."""
 
@@ -134,7 +141,7 @@ class Verdict:
     refusal: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchTerms:
     """Parameters frozen at the decision, so that a reload of the policy never changes a launch under way."""
 

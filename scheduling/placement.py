@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from scheduling import learning, ledger
-from scheduling.cooling import closed, image_scope, offer_scopes, probing
+from scheduling.cooling import closed, image_scope, probing
+from scheduling.frozen import frozen
 from scheduling.matching import Taste, fits, reservation, selected
 from scheduling.model import HOUR_MS, DurationMs, HoldPart, MicroUSD, Offer, Purchase, UnixMs, Verdict
 from scheduling.policy import Fund, Policy, ProviderPolicy, RunnerType, matches
@@ -28,7 +29,7 @@ SHOWN = 24
 """Verdicts kept with a placement: enough for one screen of `why`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """One offer with one payer, in rank order. `fund` None: it costs nothing."""
 
@@ -41,7 +42,7 @@ class Candidate:
     verdict: Verdict  # its terms, as every placement that passed it over shows them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ranking:
     """All offers for one kind of demand: the eligible in order, and the rest with the reason why not."""
 
@@ -49,7 +50,7 @@ class Ranking:
     refused: tuple[Verdict, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """The offer and fund for one launch; `verdicts` say why the others lost."""
 
@@ -60,7 +61,7 @@ class Choice:
     verdicts: tuple[Verdict, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wish:
     """What a launch is for. `repository` empty: the ready floor, which no cash pays for."""
 
@@ -291,7 +292,7 @@ def choose(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Choice |
         rest = ranking.candidates[index + 1 : index + 1 + max(0, SHOWN - len(verdicts))]
         verdicts += [each.verdict for each in rest]
         image, _ = open_image(world, policy, wish.rtype, offer, now_ms)
-        probes = probing(world, (*offer_scopes(offer), image_scope(image, offer)), now_ms)
+        probes = probing(world, (*offer.scopes, image_scope(image, offer)), now_ms)
         return Choice(candidate, hold, probes, image, tuple(verdicts[-SHOWN:]))
     return (*verdicts, *ranking.refused)
 
@@ -314,7 +315,7 @@ def shut_reason(world: World, policy: Policy, rtype: RunnerType, offer: Offer, n
         return f"all {offer.count} of it are in use"
     if full := _reserved_out(world, policy, rtype, offer):
         return full
-    for scope in offer_scopes(offer):
+    for scope in offer.scopes:
         if why := closed(world, scope, now_ms):
             return why
     return open_image(world, policy, rtype, offer, now_ms)[1]

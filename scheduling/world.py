@@ -252,10 +252,5 @@ def is_supply(runner: Runner) -> bool:
 
 def live_scopes(runner: Runner) -> tuple[str, ...]:
     """Everything that a live runner counts against."""
-    return (
-        "",
-        f"type:{runner.runner_type}",
-        f"provider:{runner.offer.provider}",
-        f"offer:{runner.offer.key}",
-        f"repository:{runner.repository}",
-    )
+    offer, _, provider = runner.offer.scopes
+    return "", f"type:{runner.runner_type}", provider, offer, f"repository:{runner.repository}"

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from autoscaler.views.jobs_and_runners import Document, View
 from autoscaler.views.values import time, usd, usd_or_none
 from scheduling import learning, placement
-from scheduling.cooling import image_scope, offer_scopes
+from scheduling.cooling import image_scope
 from scheduling.matching import matcher, selected
 from scheduling.model import Job, Offer, Pool, UnixMs, Verdict
 from scheduling.placement import Wish
@@ -92,7 +92,7 @@ def _terms(view: View, wish: Wish, offer: Offer, verdict: Verdict) -> dict[str, 
 def _until(view: View, wish: Wish, offer: Offer) -> UnixMs:
     """When the cooldown or the window that refuses this offer now ends; 0 where nothing says."""
     image = placement.image_of(view.policy, wish.rtype, view.policy.providers[offer.provider], offer)
-    scopes = (*offer_scopes(offer), image_scope(image or "", offer))
+    scopes = (*offer.scopes, image_scope(image or "", offer))
     cooldowns = [view.world.cooldowns[scope] for scope in scopes if scope in view.world.cooldowns]
     until_ms = max((cooldown.until_ms for cooldown in cooldowns), default=0)
     if until_ms > view.now_ms:
