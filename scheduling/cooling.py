@@ -26,7 +26,7 @@ def _scope(runner: Runner, trouble: Trouble | None) -> str:
     offer, region, provider = runner.offer.scopes
     match trouble:
         case None:
-            return image_scope(runner.terms.image, offer)
+            return image_scope(runner.terms.image, runner.offer)
         case Trouble.NO_CAPACITY | Trouble.REFUSED:
             return offer
         case Trouble.QUOTA:
