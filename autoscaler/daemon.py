@@ -198,12 +198,14 @@ class Daemon:
         crew = Crew(effects, self.store.append, self.metrics, self.dice)
         self.leader = leader = Leader(fence, world, loaded.cursor, epoch, effects, crew)
         now_ms = self.clock.now_ms()
-        leader.inject(m.LeadershipTaken(now_ms, tuple(self.parts.providers), epoch))
+        leader.inject(m.LeadershipTaken(now_ms, tuple(self.parts.providers), epoch, fence.whole))
         leader.inject(self._activation(self.policy))
         for name in sorted(
             {r.offer.provider for r in world.runners.values() if r.state in LIVE} - set(self.parts.providers)
         ):
             log.error("machines run at %s, which the policy does not name: put it back until they are gone", name)
+        if not fence.whole:
+            log.warning("the store may have lost its last commits: no launch before machines were listed anew")
         log.info("leading with %d jobs and %d runners on record", len(world.jobs), len(world.runners))
         return leader
 

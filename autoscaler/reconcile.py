@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 INVENTORY_MS: DurationMs = 60_000
 CONFIRM_MS: DurationMs = 12_000
-"""Between inventories while some machine's end or beginning waits for proof."""
+"""Between inventories while some machine's end or beginning waits for proof, or the provider's gate is closed."""
 OFFERS_MS: DurationMs = 600_000
 ROOM_MS: DurationMs = 30_000
 """Between offers that count what a cluster has room for, which others use too."""
@@ -96,7 +96,7 @@ class Reconciler:
         unproven = any(
             runners[key].offer.provider == name for state in _UNPROVEN for key in self.world.by_state[state]
         )
-        return CONFIRM_MS if unproven else INVENTORY_MS
+        return CONFIRM_MS if unproven or name in self.world.gates else INVENTORY_MS
 
     async def _repeat(
         self, round_: Callable[[], Coroutine[Any, Any, None]], gap_ms: Callable[[], DurationMs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from scheduling import demand, job_facts, launch_facts, learning, ledger, machine_facts
 from scheduling import messages as m
 from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
+from scheduling.machine_facts import intents_lost
 from scheduling.model import Runner, UnixMs
 from scheduling.moving import boot_failed, move
 from scheduling.reaping import deadline
@@ -25,8 +26,9 @@ def evolve(world: World, event: m.Event, now_ms: UnixMs) -> set[Key]:
 
 
 def _inventory_taken(world: World, event: m.InventoryTaken, now_ms: UnixMs, changed: set[Key]) -> None:
-    if event.epoch == world.epoch:
+    if event.epoch == world.epoch and event.at_ms >= world.proof_ms:
         world.gates.pop(event.provider, None)
+        world.listed[event.provider] = event.at_ms
 
 
 def _offers_listed(world: World, event: m.OffersListed, now_ms: UnixMs, changed: set[Key]) -> None:
@@ -38,6 +40,10 @@ def _offers_listed(world: World, event: m.OffersListed, now_ms: UnixMs, changed:
 def _leadership(world: World, event: m.LeadershipTaken, now_ms: UnixMs, changed: set[Key]) -> None:
     world.epoch = event.epoch
     world.gates = dict.fromkeys(event.providers, "its machines are being listed after a takeover")
+    world.listed = dict.fromkeys(event.providers, 0)
+    world.taken_ms, world.proof_ms = event.at_ms, 0
+    if not event.whole:
+        intents_lost(world)
     for key in list(world.by_state[RunnerState.PLANNED]):  # the leader before may have sent any of these calls
         move(world, world.runners[key], RunnerFact.CREATE_UNKNOWN, now_ms, changed, unknown_ms=event.at_ms)
 

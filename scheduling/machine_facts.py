@@ -11,7 +11,7 @@ from scheduling.launch_facts import machine_created
 from scheduling.lifecycle import GoneReason, JobState, RunnerFact, RunnerState
 from scheduling.model import BOOT_FAILED, Pool, Purchase, Runner, UnixMs
 from scheduling.moving import boot_failed, failed_once, move
-from scheduling.reaping import ABSENCE_GAP_MS, finished_for_good, provably_absent
+from scheduling.reaping import ABSENCE_GAP_MS, CONSISTENCY_MS, finished_for_good, provably_absent
 from scheduling.world import Handlers, Key, World
 
 
@@ -181,10 +181,23 @@ def _settle_soon(world: World, runner: Runner, now_ms: UnixMs) -> None:
         world.wake_at(now_ms, "runner", runner.id)
 
 
+def intents_lost(world: World) -> None:
+    """The store lacks intents of the leader before: close every gate until a list must show what came of them.
+
+    One adopted machine is enough evidence: at other providers there may be more that no list shows yet.
+    """
+    world.proof_ms = world.taken_ms + CONSISTENCY_MS
+    for provider, listed_ms in world.listed.items():
+        if listed_ms < world.proof_ms:
+            world.gates[provider] = "the store has lost launches: what runs there is being found out"
+
+
 def _machine_adopted(world: World, event: m.MachineAdopted, now_ms: UnixMs, changed: set[Key]) -> None:
     if event.runner_id in world.runners:
         machine_created(world, event, now_ms, changed)
         return
+    if not world.proof_ms and event.at_ms < world.taken_ms + CONSISTENCY_MS:
+        intents_lost(world)
     runner = Runner(
         id=event.runner_id,
         runner_type=event.runner_type,

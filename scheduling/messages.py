@@ -273,6 +273,8 @@ class LeadershipTaken:
     at_ms: UnixMs
     providers: tuple[str, ...]
     epoch: str
+    whole: bool = True
+    """False when the store may have lost intents: a list proves that it shows them only after a while."""
 
 
 @frozen

@@ -42,7 +42,8 @@ while at < #ARGV do
   end
   at = at + 3
 end
-redis.call('HSET', KEYS[2], 'cursor', ARGV[4], 'n', ARGV[2], 'seq', ARGV[3])
+local run = string.match(ARGV[1], '^%x+')
+redis.call('HSET', KEYS[2], 'cursor', ARGV[4], 'n', ARGV[2], 'seq', ARGV[3], 'run', run)
 redis.call('XTRIM', KEYS[3], 'MINID', ARGV[4])
 redis.call('XDEL', KEYS[3], ARGV[4])
 return 1

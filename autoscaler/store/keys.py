@@ -27,7 +27,7 @@ class KeySpec:
 KEYS: tuple[KeySpec, ...] = (
     KeySpec("inbox", "stream", "field `e`: one event that no commit has consumed yet", "trimmed by commit"),
     KeySpec("appended:<appender>", "string", "number of the last batch of one process", "APPENDED_LIFE_MS"),
-    KeySpec("head", "hash", "`cursor`: last inbox id consumed; `n`, `seq`: fence and number of last commit", "-"),
+    KeySpec("head", "hash", "`cursor`: last inbox id consumed; `run`, `n`, `seq`: the last commit", "-"),
     KeySpec("lease", "string", "`run id/n/holder` of the leader's fence", "the lease's time to live"),
     KeySpec("fence", "string", "counter behind the fences", "-"),
     KeySpec("journal", "stream", "field `j`: JSON of one journal entry", "about JOURNAL_LENGTH entries"),

@@ -65,6 +65,8 @@ class Fence:
     run_id: str
     n: int
     holder: str
+    whole: bool = True
+    """False when commits of earlier leaders may be missing: another server took over, or it was emptied."""
 
     @property
     def lease(self) -> str:
@@ -101,6 +103,7 @@ class Store:
         self._appender = secrets.token_hex(8)
         self._batches = 0
         self._commits = 0
+        self._committed = False  # whether this process knows of any commit, its own or another's
         self._open: RedisLink | None = None
 
     def __repr__(self) -> str:
@@ -158,10 +161,14 @@ class Store:
 
         `holder` names one process for its life. `ttl_s` is real time.
         """
-        answer = await self._link.script(
-            _ACQUIRE, (self._keys.lease, self._keys.fence), (holder, int(ttl_s * 1000))
-        )
-        return Fence(answer[0].decode(), answer[1], holder) if answer else None
+        keys = (self._keys.lease, self._keys.fence, self._keys.head)
+        answer = await self._link.script(_ACQUIRE, keys, (holder, int(ttl_s * 1000)))
+        if isinstance(answer, int):
+            self._committed = self._committed or answer == 1
+            return None
+        run_id, n, past = answer
+        whole = past == b"whole" or (past == b"empty" and not self._committed)
+        return Fence(run_id.decode(), n, holder, whole)
 
     async def renew(self, fence: Fence, ttl_s: float) -> bool:
         """Keep the lease for another `ttl_s`. False: it is lost."""
@@ -212,7 +219,9 @@ class Store:
             arguments += [first_hash + records.index(kind), key]
             arguments.append(b"" if record is None else codec.encode_record(record))
         keys += self._keys.records.values()
-        return bool(await self._link.script_repeatable(_COMMIT, keys, arguments))
+        done = bool(await self._link.script_repeatable(_COMMIT, keys, arguments))
+        self._committed = self._committed or done
+        return done
 
     async def journal(self, after: str = "-", limit: int = 1_000) -> list[tuple[str, dict[str, Any]]]:
         """Journal entries after that id (`-`: from the oldest kept), oldest first, as (id, entry)."""

@@ -7,6 +7,7 @@ from scheduling.lifecycle import GoneReason, JobState, RunnerState
 from scheduling.model import Runner
 from scheduling.plan import plan
 from scheduling.policy import ReadyFloor
+from scheduling.reaping import CONSISTENCY_MS
 from tests.core.fleet import HOUR, MINUTE, SECOND, Fleet, policy, runner_type
 
 TARGET = "repo:acme/app"
@@ -19,6 +20,7 @@ def adopted(register: bool = False, busy: bool = False, ready: int = 0) -> tuple
     (old,) = before.idle()
     fleet = Fleet(policy(runner_type(ready=(ReadyFloor(ready),))))
     fleet.world.epoch = "another leader's"
+    fleet.now += CONSISTENCY_MS  # its gates are open for good
     fleet.cloud = before.cloud
     fleet.registered = {old.id} if register else set()
     fleet.busy = {old.id} if busy else set()
@@ -143,3 +145,71 @@ def test_a_definite_error_after_a_takeover_does_not_void_the_call_that_the_leade
 
     fleet.inventory()
     assert (runner.state, runner.ref) == (RunnerState.STARTING, "i-1")
+
+
+# ---- a store that lost its tail ----------------------------------------------------------------------------
+
+
+def take_over(fleet: Fleet, whole: bool) -> None:
+    fleet.tell(m.LeadershipTaken(fleet.now, tuple(fleet.policy.providers), "next", whole))
+
+
+def listed(fleet: Fleet, *providers: str) -> None:
+    """A complete inventory of these providers, begun now, which shows nothing new."""
+    for name in providers:
+        fleet.tell(m.InventoryTaken(fleet.now, name, fleet.world.epoch))
+
+
+def launches(fleet: Fleet) -> int:
+    plan(fleet.world, fleet.policy, fleet.now)
+    return len(fleet.runners(RunnerState.PLANNED))
+
+
+def test_after_a_takeover_one_list_opens_a_gate() -> None:
+    fleet = Fleet(policy())
+    take_over(fleet, whole=True)
+    fleet.job(1)
+    assert launches(fleet) == 0
+    listed(fleet, "east", "west")
+    assert launches(fleet) == 1
+
+
+def test_where_intents_may_be_lost_only_a_list_that_must_show_their_machines_opens_a_gate() -> None:
+    fleet = Fleet(policy())
+    take_over(fleet, whole=False)
+    fleet.job(1)
+    listed(fleet, "east", "west")
+    fleet.now += CONSISTENCY_MS - 1
+    listed(fleet, "east", "west")
+    assert launches(fleet) == 0
+    assert "lost launches" in " ".join(fleet.world.gates.values())
+    fleet.now += 1
+    listed(fleet, "east", "west")
+    assert launches(fleet) == 1
+
+
+def test_a_machine_that_the_store_does_not_know_closes_the_gates_of_the_other_providers_too() -> None:
+    before = Fleet(policy())
+    before.job(1)
+    (old,) = before.idle()
+    fleet = Fleet(policy())
+    take_over(fleet, whole=True)
+    fleet.job(2)
+    listed(fleet, "west")  # stale, and nobody knows that
+    adopt(fleet, old)
+    listed(fleet, "east")
+    fleet.job(3)
+    assert launches(fleet) == 0
+    fleet.now += CONSISTENCY_MS
+    listed(fleet, "east", "west")
+    assert launches(fleet) == 2
+
+
+def test_one_that_appears_when_every_list_is_new_closes_nothing() -> None:
+    before = Fleet(policy())
+    before.job(1)
+    (old,) = before.idle()
+    fleet = Fleet(policy())
+    fleet.now += CONSISTENCY_MS
+    adopt(fleet, old)
+    assert not fleet.world.gates

@@ -45,7 +45,8 @@ class Server:
     # ---- its life ------------------------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """Another process on the same data."""
+        """Another process on the same append-only file."""
+        self._own_history = True
         self.run_id = self._dice.randbytes(20).hex()
         self._scripts.clear()
 
@@ -60,6 +61,7 @@ class Server:
         """A replica takes over with what it had; everything newer is lost."""
         self.data, self.expiry = replica
         self.restart()
+        self._own_history = False
 
     def wipe(self) -> None:
         self.fail_over(({}, {}))
@@ -162,15 +164,19 @@ class Server:
         found = self._get(key)
         return bool(found and found.decode() == lease and lease.startswith(self.run_id + "/"))
 
-    def acquire(self, keys: Sequence[str], arguments: Sequence[Any]) -> list[Any] | None:
+    def acquire(self, keys: Sequence[str], arguments: Sequence[Any]) -> list[Any] | int:
         holder, life_ms = arguments
+        head = self.data.get(keys[2])
         if self._held(keys[0], holder):
-            return None
+            return int(head is not None)
+        past = b"empty" if head is None else b"whole"
+        if head is not None and head["run"] != self.run_id.encode() and not self._own_history:
+            past = b"lost"
         n = int(self._get(keys[1]) or 0) + 1
         self.data[keys[1]] = str(n).encode()
         self._set(keys[0], f"{self.run_id}/{n}/{holder}".encode(), "PX", life_ms)
         self.on_lease(n)
-        return [self.run_id.encode(), n]
+        return [self.run_id.encode(), n, past]
 
     def renew(self, keys: Sequence[str], arguments: Sequence[Any]) -> int:
         lease, life_ms = arguments
@@ -231,6 +237,7 @@ class Server:
                 self.data.get(key, {}).pop(name, None)
         self.data[keys[1]] = {
             "cursor": commit.cursor.encode(), "n": str(commit.n).encode(), "seq": str(commit.number).encode(),
+            "run": commit.lease.partition("/")[0].encode(),
         }  # fmt: skip
         inbox = self.data.get(keys[2], [])
         del inbox[: bisect_right(inbox, _id(commit.cursor), key=_first)]

@@ -197,9 +197,12 @@ def simulate(seed: int, kinds: tuple[str, ...] | None = None, story: bool = Fals
     runner_api_module.LOOK_SECONDS = 2.0
     loop = VirtualLoop()
     outcome = Outcome(seed)
+    world = SimWorld(seed, loop, kinds)
     try:
-        loop.run_until_complete(_run(SimWorld(seed, loop, kinds), outcome, story))
+        loop.run_until_complete(_run(world, outcome, story))
     finally:
+        for replica in world.replicas:
+            replica.process.dead = True  # what its coroutines do as they are freed is nobody's any more
         logging.disable(logging.CRITICAL)
         loop.bury()
         logging.disable(logging.NOTSET)

@@ -197,6 +197,38 @@ async def test_a_number_that_rolled_back_fools_nobody(store: Store, redis: Any) 
     assert (await store.load()).records == []
 
 
+async def test_a_server_that_comes_back_from_its_append_only_file_has_lost_nothing(embedded: Embedded) -> None:
+    store = await killable(embedded)
+    assert await store.commit(await lead(store), RECORDS, "0-0")
+    await kill(embedded, store)
+    assert (await lead(store)).whole
+
+
+async def test_an_emptied_server_is_told_from_a_new_one(
+    store: Store, redis: Any, open_store: Callable[..., Any]
+) -> None:
+    follower, stranger = await open_store(), await open_store()
+    fence = await lead(store)
+    assert fence.whole
+    assert await store.commit(fence, RECORDS, "0-0")
+    assert await follower.acquire("you", 30) is None
+    assert (await lead(store)).whole
+    await redis.flushall()
+    assert not (await lead(store)).whole
+    assert not (await lead(follower)).whole
+    assert (await lead(stranger)).whole  # it cannot know better
+
+
+async def test_a_server_in_another_life_without_a_file_may_have_lost_commits(store: Store, redis: Any) -> None:
+    assert await store.commit(await lead(store), RECORDS, "0-0")
+    await redis.hset(Keys(FLEET).head, "run", "0" * 40)
+    assert not (await lead(store)).whole
+    fence = await lead(store)
+    assert not fence.whole
+    assert await store.commit(fence, RECORDS, "0-0")
+    assert (await lead(store)).whole
+
+
 async def killable(embedded: Embedded) -> Store:
     """A store on a server that can be killed."""
     store = Store(unix_url(embedded.directory / "valkey.sock").text, FLEET, FLEET_KEY)
@@ -227,6 +259,7 @@ async def test_the_table_names_every_key_with_its_type(store: Store, redis: Any)
     one_of_each = {(kind, "key"): 1 for kind in RECORD_TYPES}
     await store.commit(fence, one_of_each, entries[-1].id, [{"n": 1}], entries)
     await store.put_jit("r" + "a" * 20, "config")
+    await store.claim("r" + "a" * 20, "1" * 32)
     found = {key.decode(): (await redis.type(key)).decode() for key in await redis.keys("*")}
     assert all(key.startswith("{test}:") for key in found)
     seen = set()
