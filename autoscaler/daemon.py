@@ -45,6 +45,8 @@ JOURNALLED = (
     m.RunnerPlanned,
     m.ReapDecided,
     m.RunnerSettled,
+    m.RerunDecided,
+    m.RerunAnswered,
     m.SwitchSet,
     m.FundSpentStated,
     m.FundsValued,

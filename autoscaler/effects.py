@@ -17,7 +17,7 @@ from autoscaler.limits import Rate
 from autoscaler.store.store import StaleFence, StoreAway
 from providers.base import Clock, LaunchSpec, OutcomeUnknown, Provider, ProviderError
 from scheduling import messages as m
-from scheduling.lifecycle import JobState, RunnerState
+from scheduling.lifecycle import JobState, RerunState, RunnerState
 from scheduling.model import Runner, UnixMs
 from scheduling.policy import Policy
 from scheduling.world import World
@@ -82,7 +82,7 @@ class Effects:
         self._launches: dict[str, asyncio.Semaphore] = {}
         self._stops: dict[str, asyncio.Semaphore] = {}
         self._rates: dict[str, Rate] = {}
-        kinds = (m.CreateJit, m.DeleteRegistration, m.FetchRun)
+        kinds = (m.CreateJit, m.DeleteRegistration, m.FetchRun, m.RerunJob)
         self._github_slots = {kind: asyncio.Semaphore(GITHUB_CONCURRENCY) for kind in kinds}
         self.use(parts)
 
@@ -105,6 +105,9 @@ class Effects:
         """Differs once the record that the command is about has taken in a result."""
         if isinstance(command, m.FetchRun):
             return None
+        if isinstance(command, m.RerunJob):
+            rerun = self.world.reruns.get(command.job_key)
+            return None if rerun is None else (rerun.state, rerun.failures)
         runner = self.world.runners.get(command.runner_id)
         return None if runner is None else (runner.state, runner.failures, runner.retry_ms, runner.registration_id)
 
@@ -113,6 +116,9 @@ class Effects:
         if isinstance(command, m.FetchRun):
             async with self._github_slots[m.FetchRun]:
                 return await self._fetch_run(command)
+        if isinstance(command, m.RerunJob):
+            async with self._github_slots[m.RerunJob]:
+                return await self._rerun(command)
         runner = self.world.runners.get(command.runner_id)
         if runner is None:
             return None
@@ -257,6 +263,23 @@ class Effects:
             log.warning("cannot learn about run %s of %s: %s", command.run_id, command.repository, error)
             return None
         return m.RunFactsLearned(self._now(), command.repository, command.run_id, facts)
+
+    async def _rerun(self, command: m.RerunJob) -> m.Event | None:
+        """The client looks whether there is a new attempt before it asks for one: an answer may have been lost."""
+        rerun = self.world.reruns.get(command.job_key)
+        if rerun is None or rerun.state is not RerunState.DUE:
+            return None
+        if self.observe:
+            return m.RerunAnswered(self._now(), rerun.job_key, RerunState.REFUSED, "--observe asks for nothing")
+        attempt = int(rerun.job_key.rpartition(".")[2])
+        wanted = (rerun.run_id, attempt, rerun.job_id, rerun.name, rerun.ended_ms)
+        try:
+            made = await self.github.rerun_job(rerun.repository, *wanted)
+        except GitHubError as error:
+            state = RerunState.REFUSED if error.trouble is m.Trouble.REFUSED else RerunState.DUE
+            return m.RerunAnswered(self._now(), rerun.job_key, state, _words(error), error.retry_after_ms)
+        state = RerunState.ASKED if made else RerunState.DUE
+        return m.RerunAnswered(self._now(), rerun.job_key, state, "" if made else "its run has not ended yet")
 
     def runner_name(self, runner: Runner) -> str:
         return f"{self.fleet.name}-{runner.id}"

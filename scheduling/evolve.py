@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduling import demand, job_facts, launch_facts, learning, ledger, machine_facts
+from scheduling import demand, job_facts, launch_facts, learning, ledger, machine_facts, reruns
 from scheduling import messages as m
 from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
 from scheduling.machine_facts import intents_lost
@@ -140,6 +140,9 @@ def _forgotten(world: World, event: m.RecordsForgotten, now_ms: UnixMs, changed:
             world.unindex_job(job)
             world.tombstones[key] = job.completed_ms
             changed |= {("job", key), ("tombstone", key)}
+            if world.reruns.pop(key, None) is not None:
+                world.reruns_due.pop(key, None)
+                changed.add(("rerun", key))
     for key in event.tombstones:
         if world.tombstones.pop(key, None) is not None:
             changed.add(("tombstone", key))
@@ -154,6 +157,7 @@ _HANDLERS: Handlers = {
     **job_facts.HANDLERS,
     **launch_facts.HANDLERS,
     **machine_facts.HANDLERS,
+    **reruns.HANDLERS,
     m.InventoryTaken: _inventory_taken,
     m.OffersListed: _offers_listed,
     m.LeadershipTaken: _leadership,

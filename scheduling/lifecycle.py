@@ -79,6 +79,14 @@ class GoneReason(StrEnum):
     NEVER_CREATED = "never_created"
 
 
+class RerunState(StrEnum):
+    """What becomes of a job under which a spot machine was taken."""
+
+    DUE = "due"  # GitHub shall be asked, perhaps again
+    ASKED = "asked"  # a new attempt was made
+    REFUSED = "refused"  # it is not run again
+
+
 _S, _F = RunnerState, RunnerFact
 
 JOB_MOVES: dict[tuple[JobState, JobState], JobState] = {

@@ -63,6 +63,7 @@ def _machine_taken(world: World, event: m.MachineTaken, now_ms: UnixMs, changed:
     runner = world.runners.get(event.runner_id)
     if runner is not None and not runner.taken_ms:
         runner.taken_ms = event.at_ms
+        world.index_taken(runner)
         changed.add(("runner", runner.id))
         cool(world, runner, m.Trouble.NO_CAPACITY, TAKEN, now_ms, changed)
 

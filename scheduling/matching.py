@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 
 from scheduling.frozen import frozen
-from scheduling.model import DurationMs, Hardware, Job, Offer, Pool, Purchase, UnixMs
+from scheduling.model import DurationMs, Hardware, Job, Offer, Pool, Purchase, RunFacts, UnixMs
 from scheduling.policy import Forks, Policy, Rule, RunnerType, Selector, matches
 from scheduling.world import NEEDS_FACTS
 
@@ -74,6 +74,12 @@ class Matcher:
 
     def _taste(self, repository: str, event: str, ref: str, fork: bool) -> Taste:
         return _combine([rule for rule in self.policy.rules if _applies(rule, repository, event, ref, fork)])
+
+    def reruns(self, job: Job) -> bool:
+        """Whether a rule says that this job is run again when its spot machine was taken."""
+        facts = job.facts or RunFacts(event="", fork=True)
+        matching = (job.repository, facts.event, facts.ref, facts.fork)
+        return any(rule.rerun and _applies(rule, *matching) for rule in self.policy.rules)
 
     def _rules_ask(self, repository: str) -> tuple[bool, bool]:
         """Whether rules for this repository look at the run, and whether one of them restricts providers."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from scheduling.frozen import frozen
-from scheduling.lifecycle import GoneReason, JobState
+from scheduling.lifecycle import GoneReason, JobState, RerunState
 from scheduling.model import (
     Bid,
     DurationMs,
@@ -155,6 +155,17 @@ class RegistrationBusy:
 
     at_ms: UnixMs
     runner_id: str
+
+
+@frozen
+class RerunAnswered:
+    """What GitHub says to a re-run. DUE: not now, `detail` says why; asked again after `retry_after_ms`."""
+
+    at_ms: UnixMs
+    job_key: str
+    state: RerunState
+    detail: str = ""
+    retry_after_ms: DurationMs = 0
 
 
 @frozen
@@ -402,6 +413,15 @@ class RunnerSettled:
 
 
 @frozen
+class RerunDecided:
+    """The spot machine of this job, which has failed, was taken: it is run again unless `refusal` says why not."""
+
+    at_ms: UnixMs
+    job_key: str
+    refusal: str = ""
+
+
+@frozen
 class RecordsForgotten:
     """Finished records that nobody needs any more. Jobs leave a tombstone first, which goes later."""
 
@@ -423,6 +443,7 @@ Event = (
     | JitStored
     | RegistrationDeleted
     | RegistrationBusy
+    | RerunAnswered
     | StopAccepted
     | EffectFailed
     | StageReported
@@ -444,6 +465,7 @@ Event = (
     | RunnerSuspected
     | ReapDecided
     | RunnerSettled
+    | RerunDecided
     | RecordsForgotten
 )
 
@@ -483,7 +505,14 @@ class FetchRun:
     run_id: int
 
 
-Command = CreateMachine | CreateJit | DeleteRegistration | StopMachine | FetchRun
+@frozen
+class RerunJob:
+    """Ask GitHub for a new attempt of this job, unless there is one."""
+
+    job_key: str
+
+
+Command = CreateMachine | CreateJit | DeleteRegistration | StopMachine | FetchRun | RerunJob
 
 
 @frozen

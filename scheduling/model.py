@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from scheduling.frozen import frozen
-from scheduling.lifecycle import GoneReason, JobState, RunnerState
+from scheduling.lifecycle import GoneReason, JobState, RerunState, RunnerState
 
 MicroUSD = int
 UnixMs = int
@@ -210,6 +210,23 @@ class Runner:
     cost: MicroUSD = 0
     placement: tuple[Verdict, ...] = ()
     adopted: bool = False
+
+
+@dataclass(slots=True)
+class Rerun:
+    """A job (`job_key` names the attempt) under which a spot machine was taken. `ended_ms` is GitHub's time."""
+
+    job_key: str
+    job_id: int
+    run_id: int
+    repository: str
+    name: str
+    state: RerunState
+    at_ms: UnixMs
+    ended_ms: UnixMs
+    detail: str = ""  # why not, or why not yet
+    failures: int = 0
+    retry_ms: UnixMs = 0
 
 
 @dataclass(slots=True)

@@ -31,6 +31,12 @@ def pending(world: World, now_ms: UnixMs) -> m.Commands:
             elif (command := _command(runner)) is not None:
                 due.append(command)
     due += [m.FetchRun(repository, run_id) for repository, run_id in world.facts_wanted]
+    for key in world.reruns_due:
+        retry_ms = world.reruns[key].retry_ms
+        if retry_ms > now_ms:
+            next_ms = min(next_ms or retry_ms, retry_ms)
+        else:
+            due.append(m.RerunJob(key))
     return m.Commands(tuple(due), next_ms)
 
 

@@ -6,6 +6,7 @@ The same world, policy and time always give the same decisions.
 
 from __future__ import annotations
 
+from scheduling import reruns
 from scheduling.draft import LAUNCHES_A_TICK, Draft, Plan
 from scheduling.model import UnixMs
 from scheduling.policy import Policy
@@ -25,6 +26,7 @@ def plan(world: World, policy: Policy, now_ms: UnixMs) -> Plan:
     hand_over(draft)
     serve(draft)
     keep_floors(draft)
+    reruns.decide(draft)
     forget(draft)
     draft.plan.next_wake_ms = _next_wake(draft)
     return draft.plan

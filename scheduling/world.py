@@ -1,7 +1,7 @@
 """The world: all records, and the indices that keep a tick cheap. `scheduling.evolve` is its only writer.
 
 Records (kinds `job`, `tombstone`, `runner`, `pool`, `cooldown`, `fund`, `switch`, `usage`,
-`spend`, `estimate`, `demand`, `bid`, `totals`) are persisted by the
+`spend`, `estimate`, `demand`, `bid`, `rerun`, `totals`) are persisted by the
 store. Offers and gates are volatile: each leader learns them anew.
 """
 
@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from scheduling.lifecycle import LIVE, SUPPLY, JobState, RunnerState
+from scheduling.lifecycle import LIVE, SUPPLY, JobState, RerunState, RunnerState
 from scheduling.model import (
     Bid,
     Cooldown,
@@ -21,6 +21,7 @@ from scheduling.model import (
     Job,
     Offer,
     Pool,
+    Rerun,
     Runner,
     Spend,
     Totals,
@@ -58,6 +59,7 @@ class World:
         self.spends: dict[str, Spend] = {}
         self.learned: dict[str, Estimate] = {}
         self.demand: dict[str, Demand] = {}
+        self.reruns: dict[str, Rerun] = {}
         self.bids: dict[str, Bid] = {}
         self.totals = Totals()
         # volatile: learned by each leader
@@ -81,6 +83,8 @@ class World:
         # "", `type:`, `provider:`, `offer:`, `repository:` -> runners not proven gone
         self.live: dict[str, int] = {"": 0}
         self.by_state: dict[RunnerState, dict[str, None]] = {state: {} for state in RunnerState}
+        self.taken: dict[str, None] = {}  # runners that their provider took, whose jobs plan has not judged
+        self.reruns_due: dict[str, None] = {}
         self.reaps = (0, 0)  # (minute, kills decided in it)
         self.next_forget_ms: UnixMs = 0
         self.due: dict[str, UnixMs] = {}  # runner -> its next deadline among the wakes
@@ -114,6 +118,10 @@ class World:
             if job.blocked != NEEDS_FACTS:
                 job.blocked = ""  # routed anew: when to try again was not kept
             self.index_job(job)
+        for runner in self.runners.values():
+            self.index_taken(runner)
+        for rerun in self.reruns.values():
+            self.index_rerun(rerun)
 
     # ---- indices --------------------------------------------------------------------------------------------
 
@@ -169,6 +177,16 @@ class World:
                 self.live[scope] -= 1
                 if not self.live[scope] and scope:
                     del self.live[scope]
+
+    def index_taken(self, runner: Runner) -> None:
+        if runner.taken_ms and runner.running not in self.reruns:
+            self.taken[runner.id] = None
+
+    def index_rerun(self, rerun: Rerun) -> None:
+        if rerun.state is RerunState.DUE:
+            self.reruns_due[rerun.job_key] = None
+        else:
+            self.reruns_due.pop(rerun.job_key, None)
 
     def place_runner(self, runner: Runner) -> None:
         """The part of its indices that changes with every move: state, supply, deadline."""
@@ -233,6 +251,7 @@ TABLES = {
     "estimate": "learned",
     "demand": "demand",
     "bid": "bids",
+    "rerun": "reruns",
 }
 
 

@@ -117,6 +117,8 @@ class Machines:
                 self.at(now_ms + self.model.pace.stop_ms, self._stopped, command)
             case m.FetchRun():
                 raise AssertionError("the driver answers it")
+            case m.RerunJob():
+                raise AssertionError("no provider says here that it took a machine")
 
     def _done(self, command: m.Command) -> None:
         self._under_way.discard(command)

@@ -44,6 +44,7 @@ from autoscaler.github.wire import (
     RunShape,
     RunsPage,
     decode,
+    unix_ms,
 )
 from scheduling.lifecycle import JobState
 from scheduling.messages import JobReported, Trouble
@@ -188,6 +189,34 @@ class GitHub:
         except NotFound:
             return None
         return decode(response, JobShape).reported(repository, self.clock.now_ms())
+
+    async def rerun_job(
+        self, repository: str, run_id: int, attempt: int, job_id: int, name: str, ended_ms: UnixMs
+    ) -> bool:
+        """A new attempt of one failed job, unless there is one. False: not while its run still runs (403).
+
+        `ended_ms`: when the job ended at GitHub. An attempt copies the jobs that it does not run, with new ids and
+        old times, so a job of a run that was re-run since is looked up by its name. Raises `GitHubError`.
+        """
+        actions, owner = f"{_path(repository)}/actions", _owner(repository)
+        call = Call(Need.LIST, "GET", f"{actions}/runs/{run_id}")
+        run = decode(await self._router.call(owner, call), RunShape)
+        if run.run_attempt > attempt:
+            call = Call(Need.LIST, "GET", f"{actions}/runs/{run_id}/jobs", {"filter": "latest"})
+            jobs = await self._pages(owner, call, JobsPage, lambda page: page.jobs)
+            same = [job for job in jobs if job.name == name]
+            if any(job.status != "completed" or unix_ms(job.started_at) > ended_ms for job in same):
+                return True
+            job_id = same[0].id if same else job_id
+        if run.status != "completed":
+            return False
+        try:
+            await self._router.call(owner, Call(Need.LIST, "POST", f"{actions}/jobs/{job_id}/rerun"))
+        except GitHubError as error:
+            if "already running" in error.detail:
+                return False
+            raise
+        return True
 
     async def queued_jobs(self, repository: str) -> list[JobReported]:
         """The queued and running jobs of a repository's queued and running runs (the first 1,000 of each, which

@@ -74,6 +74,7 @@ class RunShape(msgspec.Struct):
     repository: RepositoryShape | None = None
     head_repository: RepositoryShape | None = None
     head_branch: str | None = None
+    run_attempt: int = 1
 
     def facts(self) -> RunFacts:
         """A run whose head repository is another one, or is gone, counts as a fork; then no ref is trusted.

@@ -56,6 +56,7 @@ class Rest:
             web.get("/repos/{owner}/{repo}/actions/runs/{id:\\d+}", self.run),
             web.get("/repos/{owner}/{repo}/actions/runs/{id:\\d+}/jobs", self.run_jobs),
             web.get("/repos/{owner}/{repo}/actions/jobs/{id:\\d+}", self.job),
+            web.post("/repos/{owner}/{repo}/actions/jobs/{id:\\d+}/rerun", self.rerun_job),
         ]
         for place in ("/orgs/{owner}", "/repos/{owner}/{repo}"):
             runners = f"{place}/actions/runners"
@@ -189,10 +190,22 @@ class Rest:
     async def job(self, request: web.Request) -> web.Response:
         """/rest/actions/workflow-jobs "Get a job for a workflow run"."""
         self._enter(request, request.match_info["owner"])
-        job: Job | None = self.state.jobs.get(_id(request))
-        if job is None or job.repository.casefold() != _repository(request).casefold():
-            raise Denied(404, "Not Found")
+        job = self._job(request)
         return web.json_response(payloads.job(job, self.state.runs[job.run_id]))
+
+    async def rerun_job(self, request: web.Request) -> web.Response:
+        """/rest/actions/workflow-runs "Re-run a job from a workflow run": 201; 403 while its run still runs."""
+        caller = self._enter(request, request.match_info["owner"])
+        self.access.create(caller)
+        job = self._job(request)
+        run = self.state.runs[job.run_id]
+        if self.state.run_status(run) != "completed":
+            raise Denied(403, "The workflow run containing this job is already running")
+        latest = {self.state.jobs[job_id].name: job_id for job_id in run.jobs}
+        if latest[job.name] != job.id:
+            raise Denied(403, "Unable to retry this job because it is not of the latest attempt")
+        self.state.rerun(job.id, self.clock.now_ms())
+        return web.json_response({}, status=201)
 
     # ---- helpers -------------------------------------------------------------------------------------------
 
@@ -234,6 +247,12 @@ class Rest:
     def _group(self, owner: str, number: int) -> Group | None:
         found = self.state.groups.get(number)
         return found if found and found.owner.casefold() == owner else None
+
+    def _job(self, request: web.Request) -> Job:
+        job = self.state.jobs.get(_id(request))
+        if job is None or job.repository.casefold() != _repository(request).casefold():
+            raise Denied(404, "Not Found")
+        return job
 
     def _run_of(self, request: web.Request) -> Run:
         run = self.state.runs.get(_id(request))

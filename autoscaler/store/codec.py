@@ -16,7 +16,20 @@ import msgspec
 
 from scheduling.lifecycle import RunnerState
 from scheduling.messages import Event
-from scheduling.model import Bid, Cooldown, Demand, Estimate, FundAccount, Job, Pool, Runner, Spend, Totals, Usage
+from scheduling.model import (
+    Bid,
+    Cooldown,
+    Demand,
+    Estimate,
+    FundAccount,
+    Job,
+    Pool,
+    Rerun,
+    Runner,
+    Spend,
+    Totals,
+    Usage,
+)
 
 RECORD_TYPES: dict[str, type[Any]] = {
     "job": Job,
@@ -32,6 +45,7 @@ RECORD_TYPES: dict[str, type[Any]] = {
     "estimate": Estimate,
     "demand": Demand,
     "bid": Bid,
+    "rerun": Rerun,
 }
 """Type of each record kind. A tombstone is the Unix ms at which its job ended, a switch is who set it."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from autoscaler.views.jobs_and_runners import Document, View
 from autoscaler.views.offers import fund_tier
 from autoscaler.views.values import seconds, time, usd
+from scheduling import reruns
 from scheduling.ledger import usd as short_usd
+from scheduling.lifecycle import RerunState
 from scheduling.matching import matcher
-from scheduling.model import Job, Runner, Verdict
+from scheduling.model import Job, Rerun, Runner, Verdict
 
 
 def why_won(view: View, job: Job, runner: Runner) -> str:
@@ -65,6 +67,39 @@ def _money_order(view: View, mine: str, other: str) -> str:
     if fund.until_ms and (rival.until_ms is None or fund.until_ms < rival.until_ms):
         return f"the credit of {mine} ends first, on {(time(fund.until_ms) or '')[:10]}"
     return f"{mine} ({fund_tier(view, mine)}) is spent before {other} ({fund_tier(view, other)})"
+
+
+def rerun_of(view: View, job: Job) -> Document | None:
+    """What became of the job because its spot machine was taken, or of which job it is the re-run."""
+    rerun = reruns.of_job(view.world, job)
+    if rerun is None:
+        return None
+    first = rerun.job_key == job.key
+    later = [each for each in view.world.jobs.values() if reruns.led_to(rerun, each)] if first else []
+    new = min(later, key=lambda each: each.seen_ms).key if later else ""
+    return {
+        "job": rerun.job_key,
+        "state": rerun.state.value,
+        "detail": rerun.detail,
+        "decided_at": time(rerun.at_ms),
+        "again_at": time(rerun.retry_ms) if rerun.state is RerunState.DUE else None,
+        "new_attempt": new if first else job.key,
+        "sentence": _rerun_words(rerun, new) if first else _led_here(rerun),
+    }
+
+
+def _rerun_words(rerun: Rerun, new: str) -> str:
+    match rerun.state:
+        case RerunState.ASKED:
+            return f"Its spot machine was taken, so it is run again{f' as job {new}' if new else ''}."
+        case RerunState.DUE:
+            waits = f": {rerun.detail}" if rerun.detail else ""
+            return f"Its spot machine was taken; GitHub is asked to run it again{waits}."
+    return f"Its spot machine was taken; it is not run again: {rerun.detail}."
+
+
+def _led_here(rerun: Rerun) -> str:
+    return f"It is the re-run of job {rerun.job_key}, whose spot machine was taken."
 
 
 def hold_rows(runner: Runner) -> list[Document]:

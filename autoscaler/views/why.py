@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from autoscaler.views.jobs_and_runners import Document, View, job, job_state, runner
 from autoscaler.views.offers import offer_rows, open_row, wish_for
-from autoscaler.views.runner_why import hold_rows, timeline, why_won
+from autoscaler.views.runner_why import hold_rows, rerun_of, timeline, why_won
 from autoscaler.views.values import UNROUTABLE, seconds, time, usd
 from scheduling import learning
 from scheduling.lifecycle import JobState, RunnerState
@@ -44,6 +44,7 @@ def of_job(view: View, job_: Job) -> Document:
         "offers": [],
         "offers_total": 0,
         "runner": None,
+        "rerun": rerun_of(view, job_),
         "timeline": timeline(view, job_),
     }
     if job_.state is JobState.QUEUED:
@@ -54,6 +55,8 @@ def of_job(view: View, job_: Job) -> Document:
         )
     else:
         _ran(view, job_, found)
+    if found["rerun"]:
+        found["sentence"] += f" {found['rerun']['sentence']}"
     return found
 
 
@@ -266,8 +269,6 @@ def _where(job_: Job, each: Runner) -> str:
         how = job_.conclusion or "unknown"
         took = f" after {seconds(max(0, job_.completed_ms - job_.started_ms)):g} s" if job_.started_ms else ""
         text = f"Ended ({how}){took} on {place}, {payer}."
-    if each.taken_ms and job_.state is JobState.COMPLETED and job_.conclusion != "success":
-        text += f" {offer.provider} took its machine back."
     if each.launched_for and each.launched_for != job_.key:
         text += f" GitHub gave it that runner, which was launched for job {each.launched_for} of the same pool."
     return text

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from scheduling import messages as m
 from scheduling.evolve import evolve
-from scheduling.lifecycle import JobState, RunnerState
+from scheduling.lifecycle import JobState, RerunState, RunnerState
 from scheduling.model import Hardware, Job, Offer, Purchase, Runner
 from scheduling.pending import pending
 from scheduling.plan import Plan, plan
@@ -75,6 +75,7 @@ class Fleet:
         self.cloud = Cloud()
         self.registered: set[str] = set()
         self.busy: set[str] = set()
+        self.reruns: list[str] = []
         self.plan = Plan()
         self.tell(m.LeadershipTaken(self.now, tuple(policy.providers), "epoch"))
         self.tell(m.PolicyActivated(self.now, policy.hash))
@@ -155,6 +156,9 @@ class Fleet:
         now = self.now
         if isinstance(command, m.FetchRun):
             return None
+        if isinstance(command, m.RerunJob):
+            self.reruns.append(command.job_key)
+            return m.RerunAnswered(now, command.job_key, RerunState.ASKED)
         runner = self.world.runners[command.runner_id]
         if isinstance(command, m.CreateMachine):
             trouble = self.cloud.refuse.get(runner.offer.key)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from scheduling import learning
+import copy
+from dataclasses import replace
+
+import pytest
+
+from scheduling import learning, reruns
 from scheduling import messages as m
-from scheduling.lifecycle import GoneReason, RunnerState
+from scheduling.lifecycle import GoneReason, RerunState, RunnerState
 from scheduling.model import Purchase, Runner
-from scheduling.policy import Selector
-from tests.core.fleet import MINUTE, SECOND, USD, Fleet, offer, policy, runner_type
+from scheduling.pending import pending
+from scheduling.plan import plan
+from scheduling.policy import Rule, Selector
+from scheduling.world import TABLES, World
+from tests.core.fleet import HOUR, MINUTE, SECOND, USD, Fleet, offer, policy, runner_type
 
 
 def spot_fleet() -> Fleet:
@@ -104,6 +112,146 @@ def test_the_providers_word_closes_the_offer_and_is_learned() -> None:
     assert runner.state is RunnerState.GONE
     assert runner.reason is GoneReason.INTERRUPTED
     assert learning.taken_per_hour(fleet.world, runner.offer.key) > 5 * before
+
+
+def again_fleet(*rules: Rule) -> tuple[Fleet, Runner]:
+    """A job runs on a spot machine, which its provider takes away."""
+    fleet = spot_fleet()
+    fleet.policy = replace(fleet.policy, rules=rules, memo={})
+    fleet.job(1, name="build")
+    (runner,) = fleet.idle()
+    fleet.start(1, runner, name="build")
+    fleet.run(5 * MINUTE)
+    take(fleet, runner)
+    return fleet, runner
+
+
+def take(fleet: Fleet, runner: Runner) -> None:
+    fleet.cloud.machines.pop(runner.id, None)
+    fleet.busy.discard(runner.id)
+    fleet.tell(m.MachineTaken(fleet.now, runner.id))
+    fleet.run(2 * MINUTE)
+
+
+RERUN = Rule(repository=("acme/*",), rerun=True)
+
+
+def test_k22_the_interrupted_job_is_run_again_where_a_rule_says_so() -> None:
+    fleet, runner = again_fleet(RERUN)
+    assert not fleet.reruns  # GitHub has not failed it yet
+    fleet.run(8 * MINUTE)
+    fleet.finish(1, runner, "failure", name="build")
+    fleet.run(3 * MINUTE)
+    assert fleet.reruns == ["1.1"]
+    assert fleet.at_rest()
+    assert fleet.world.reruns["1.1"].state is RerunState.ASKED
+    fleet.job(2, run_id=10, run_attempt=2, name="build")
+    record = fleet.world.jobs["2.2"]
+    assert reruns.of_job(fleet.world, record) is fleet.world.reruns["1.1"]
+
+
+def test_without_a_rule_it_is_not_run_again_and_says_so() -> None:
+    fleet, runner = again_fleet(Rule(repository=("other/*",), rerun=True))
+    fleet.finish(1, runner, "failure", name="build")
+    fleet.step()
+    assert fleet.reruns == []
+    assert fleet.world.reruns["1.1"].detail == "no rule says `rerun: true` for it"
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "why"), [("success", "it ended as success"), ("cancelled", "it ended as cancelled")]
+)
+def test_a_job_that_ended_otherwise_is_not_run_again(conclusion: str, why: str) -> None:
+    fleet, runner = again_fleet(RERUN)
+    fleet.finish(1, runner, conclusion, name="build")
+    fleet.step()
+    assert fleet.reruns == []
+    assert fleet.world.reruns["1.1"].detail == why
+
+
+def test_a_job_that_failed_before_its_machine_went_is_not_run_again() -> None:
+    fleet = spot_fleet()
+    fleet.policy = replace(fleet.policy, rules=(RERUN,), memo={})
+    fleet.job(1)
+    (runner,) = fleet.idle()
+    fleet.start(1, runner)
+    fleet.step(MINUTE)
+    fleet.finish(1, runner, "failure")
+    fleet.now += 3 * MINUTE
+    fleet.tell(m.MachineTaken(fleet.now, runner.id))
+    fleet.step()
+    assert fleet.world.reruns["1.1"].detail == "it had ended before its machine was taken"
+
+
+def test_a_machine_that_only_vanished_or_only_said_so_leads_to_no_re_run() -> None:
+    """Job code can end its machine, and can call back: only the provider's word counts."""
+    fleet = spot_fleet()
+    fleet.policy = replace(fleet.policy, rules=(RERUN,), memo={})
+    fleet.job(1)
+    (runner,) = fleet.idle()
+    fleet.start(1, runner)
+    notice(fleet, runner)
+    del fleet.cloud.machines[runner.id]
+    fleet.busy.discard(runner.id)
+    fleet.run(10 * MINUTE)
+    fleet.finish(1, runner, "failure")
+    fleet.run(3 * MINUTE)
+    assert fleet.at_rest()
+    assert fleet.reruns == []
+    assert not fleet.world.reruns
+
+
+def test_a_repository_has_so_many_re_runs_a_day() -> None:
+    fleet = spot_fleet()
+    fleet.policy = replace(fleet.policy, rules=(RERUN,), memo={})
+    for number in range(1, reruns.A_DAY + 2):
+        fleet.job(number)
+    runners = fleet.idle()
+    for number, runner in enumerate(runners, 1):
+        fleet.start(number, runner)
+    for number, runner in enumerate(runners, 1):
+        fleet.tell(m.MachineTaken(fleet.now, runner.id))
+        fleet.finish(number, runner, "failure")
+    fleet.step()
+    assert len(fleet.reruns) == reruns.A_DAY
+    (refused,) = [each for each in fleet.world.reruns.values() if each.state is RerunState.REFUSED]
+    assert refused.detail == "acme/app had 20 re-runs within 24 hours"
+
+
+def test_a_lost_answer_and_a_run_that_goes_on_are_asked_again_with_patience() -> None:
+    fleet, runner = again_fleet(RERUN)
+    fleet.finish(1, runner, "failure", name="build")
+    fleet.now += SECOND
+    plan(fleet.world, fleet.policy, fleet.now)
+    assert pending(fleet.world, fleet.now).due == (m.RerunJob("1.1"),)
+    fleet.tell(m.RerunAnswered(fleet.now, "1.1", RerunState.DUE, "its run has not ended yet"))
+    later = pending(fleet.world, fleet.now)
+    assert (later.due, later.next_ms) == ((), fleet.now + reruns.AGAIN_MS)
+    fleet.now += 13 * HOUR
+    fleet.tell(m.RerunAnswered(fleet.now, "1.1", RerunState.DUE, "its run has not ended yet"))
+    assert fleet.world.reruns["1.1"].state is RerunState.REFUSED
+    assert fleet.world.reruns["1.1"].detail == "given up after 12 hours: its run has not ended yet"
+
+
+def test_what_is_due_survives_a_restart() -> None:
+    fleet, runner = again_fleet(RERUN)
+    fresh = World("acme")
+    fresh.restore(records(fleet.world))
+    assert list(fresh.taken) == [runner.id]
+    fleet.finish(1, runner, "failure", name="build")
+    plan(fleet.world, fleet.policy, fleet.now)
+    again = World("acme")
+    again.restore(records(fleet.world))
+    assert m.RerunJob("1.1") in pending(again, fleet.now).due
+    assert not again.taken
+
+
+def records(world: World) -> list[tuple[str, str, object]]:
+    return [
+        (kind, name, record)
+        for kind, table in TABLES.items()
+        for name, record in copy.deepcopy(getattr(world, table)).items()
+    ]
 
 
 def test_a_notice_before_the_boot_report_counts_once_it_has_booted() -> None:

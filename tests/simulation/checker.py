@@ -55,6 +55,8 @@ class Checker(Outside):
         server, truth = world.server, world.truth
         server.on_commit, server.on_append, server.on_lease = self.commit, self.appended, self.leased
         truth.on_register = self.registered
+        truth.on_rerun = self.rerun
+        self.rerun_jobs: set[int] = set()
 
     def fail(self, promise: str, text: str) -> None:
         self.violations.append(f"{promise}: {text} (at {self.world.loop.now:.1f} s)")
@@ -186,6 +188,16 @@ class Checker(Outside):
             self._left(runner)
         if runner.state is RunnerState.LEAVING and runner.reason is GoneReason.REGISTER_TIMEOUT:
             self.rows["JIT given, never registered"] += 1
+
+    def rerun(self, job: records.Job) -> None:
+        """I13: only a failed job, once, of a repository that a rule names, whose machine its account took."""
+        self.world.weather.hits["rerun"] += 1
+        runner_id = job.runner_name.removeprefix(f"{self.fleet}-")
+        machines = [cloud.machine_of(runner_id) for cloud in self.world.clouds.values()]
+        taken = any(each is not None and each.taken(self.world.clock.now_ms()) for each in machines)
+        if not taken or job.conclusion != "failure" or job.id in self.rerun_jobs or job.repository != "acme/app":
+            self.fail("I13", f"job {job.id} of {job.repository}, which is {job.conclusion}, is run again")
+        self.rerun_jobs.add(job.id)
 
     def _left(self, runner: Runner) -> None:
         """I3: what is settled is proven absent. A machine that is still to appear counts as there."""

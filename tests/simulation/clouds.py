@@ -50,6 +50,9 @@ class Cloud(SimCloud):
         self.settings = _STALE if self.weather.strikes("cloud_stale_list") else _WELL
         return await super().instances(fleet)
 
+    def machine_of(self, runner_id: str) -> Machine | None:
+        return next((each for each in self._machines.values() if each.spec.runner_id == runner_id), None)
+
     def machine(self, ref: str) -> Machine | None:
         return self._machines.get(ref)
 

@@ -24,12 +24,13 @@ STALE_MS = 60_000
 
 
 class Truth(GitHubState):
-    """GitHub's own records. `on_register` is told of each registration made."""
+    """GitHub's own records. `on_register` is told of each registration made, `on_rerun` of each re-run of ours."""
 
     def __init__(self, seed: int) -> None:
         patience = records.Patience(lost_ms=120_000, unused_ms=300_000)
         super().__init__(seed, patience)
         self.on_register: Callable[[records.Registration], None] = lambda registration: None
+        self.on_rerun: Callable[[records.Job], None] = lambda job: None
         self._dice = random.Random(seed)
 
     def register(self, *args: Any, **named: Any) -> records.Registration:
@@ -150,6 +151,25 @@ class GitHubClient:
             found = self.truth.jobs.get(job_id)
             return self._reported(found) if found else None
 
+        return await self._ask(act)
+
+    async def rerun_job(
+        self, repository: str, run_id: int, attempt: int, job_id: int, name: str, ended_ms: int
+    ) -> bool:
+        def act() -> bool:
+            run = self.truth.runs[run_id]
+            later = [self.truth.jobs[each] for each in run.jobs if each > job_id]
+            if any(job.name == name and job.queued_ms > ended_ms for job in later):
+                return True
+            if self.truth.run_status(run) != "completed":
+                return False
+            self.truth.on_rerun(self.truth.jobs[job_id])
+            self.truth.rerun(job_id, self.true.now_ms())
+            if strikes("github_success_then_error"):
+                raise transient("500 after the work was done")
+            return True
+
+        strikes = self.weather.strikes
         return await self._ask(act)
 
     async def queued_jobs(self, repository: str) -> list[JobReported]:

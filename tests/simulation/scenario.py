@@ -127,6 +127,7 @@ def _policies(variant: int) -> tuple[Policy, Policy]:
         funds={fund.name: fund for fund in funds},
         rules=(
             Rule(repository=("acme/lib",), deny=("west",)),
+            Rule(repository=("acme/app",), rerun=True),
             Rule(ref=("refs/heads/release/*",), prefer=("west",)),
         ),
         ignore_labels=("ubuntu-*",),

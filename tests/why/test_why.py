@@ -12,7 +12,7 @@ from rich.console import Console
 from autoscaler.views import jobs_and_runners as views
 from autoscaler.views import why, why_text
 from scheduling import messages as m
-from scheduling.lifecycle import JobState
+from scheduling.lifecycle import JobState, RerunState, RunnerState
 from scheduling.world import PAUSED
 from tests.api.worlds import GPU, LARGE, MINUTE, POLICY, SECOND, SMALL, Fleet, no_capacity
 
@@ -235,6 +235,30 @@ def test_github_gave_the_runner_to_another_job(fleet: Fleet) -> None:
     fleet.job(2)
     fleet.job(2, state=JobState.IN_PROGRESS, runner_name=f"ci-{runner.id}")
     assert "GitHub gave it that runner, which was launched for job 1.1 of the same pool." in sentence(fleet, "2")
+
+
+def test_both_attempts_of_a_job_whose_spot_machine_was_taken_name_it(fleet: Fleet) -> None:
+    fleet.create = no_capacity("on_demand")
+    fleet.job(1, LARGE, name="build")
+    fleet.run(2 * MINUTE)
+    (runner,) = [each for each in fleet.world.runners.values() if each.state is RunnerState.BUSY]
+    fleet.tell(m.StageReported(fleet.now_ms, runner.id, m.Stage.INTERRUPTED, "EC2 will terminate it at 12:02"))
+    assert sentence(fleet, "1").endswith(
+        "The machine says that it is about to be taken back: EC2 will terminate it at 12:02."
+    )
+    fleet.tell(m.MachineTaken(fleet.now_ms, runner.id))
+    assert sentence(fleet, "1").endswith("aws took the machine back: GitHub will fail the job once it notices.")
+    fleet.job(
+        1, LARGE, state=JobState.COMPLETED, conclusion="failure", name="build", runner_name=f"ci-{runner.id}"
+    )
+    fleet.tell(m.RerunDecided(fleet.now_ms, "1.1"))
+    assert sentence(fleet, "1").endswith("Its spot machine was taken; GitHub is asked to run it again.")
+    fleet.tell(m.RerunAnswered(fleet.now_ms, "1.1", RerunState.DUE, "its run has not ended yet"))
+    assert sentence(fleet, "1").endswith("GitHub is asked to run it again: its run has not ended yet.")
+    fleet.tell(m.RerunAnswered(fleet.now_ms, "1.1", RerunState.ASKED))
+    fleet.tell(m.JobReported(fleet.now_ms, JobState.QUEUED, 7, 10, 2, "octo/engine", LARGE, "build"))
+    assert sentence(fleet, "1").endswith("Its spot machine was taken, so it is run again as job 7.2.")
+    assert sentence(fleet, "7.2").endswith("It is the re-run of job 1.1, whose spot machine was taken.")
 
 
 def test_the_terms_add_up_to_the_planners_score(busy: Fleet) -> None:
