@@ -70,11 +70,12 @@ class ReplicaProcess:
     port: int = field(default_factory=free_port)
     holder: str = ""
     died_at: str = ""  # boundary at which it said it would kill itself
+    stopped_at: str = ""  # likewise, stop
     process: asyncio.subprocess.Process | None = None
     _reader: asyncio.Task[None] | None = None
 
     async def start(self, *more: str) -> None:
-        self.holder = self.died_at = ""
+        self.holder = self.died_at = self.stopped_at = ""
         log = self.log.open("ab")
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "benchmarks.replica", *self.options, *more),
@@ -95,6 +96,8 @@ class ReplicaProcess:
                 self.holder = rest
             elif word == "dies":
                 self.died_at = rest
+            elif word == "stops":
+                self.stopped_at = rest
         await process.wait()
 
     @property

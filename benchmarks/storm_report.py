@@ -37,6 +37,7 @@ class Report:
     server_kills: int = 0
     pauses: int = 0
     boundaries: dict[str, int] = field(default_factory=dict)
+    not_reached: list[str] = field(default_factory=list)
     machines: int = 0
     repairs: int = 0
     repair_p50_s: float = 0.0

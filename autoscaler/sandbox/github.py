@@ -111,8 +111,9 @@ class GitHubStandIn:
         return key.private_bytes(serialization.Encoding.PEM, pem, serialization.NoEncryption()).decode()
 
     def webhook(self, url: str, secret: bytes, app_id: str = "") -> None:
-        """Where an App (the first unless named) sends `workflow_job`; two Apps send every event twice."""
-        self._targets.append(Hook(app_id or next(iter(self.access.apps), ""), url, secret))
+        """Where an App (the first unless named) sends `workflow_job` from now on; two Apps send it twice."""
+        app_id = app_id or next(iter(self.access.apps), "")
+        self._targets = [hook for hook in self._targets if hook.app_id != app_id] + [Hook(app_id, url, secret)]
 
     def add_group(self, owner: str, name: str, repositories: Iterable[str] | None = None) -> Group:
         return self.state.add_group(owner, name, repositories)

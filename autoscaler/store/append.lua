@@ -9,6 +9,7 @@
 -- Returns 1 when all is stored, 0 when the bulk events were refused.
 local last = redis.call('GET', KEYS[2])
 if last and tonumber(last) >= tonumber(ARGV[1]) then
+  redis.call('PEXPIRE', KEYS[2], ARGV[2]) -- a write, so that WAIT has something to wait for
   return 1
 end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])

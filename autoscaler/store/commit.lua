@@ -19,6 +19,7 @@
 -- Returns 1 when the tick is stored, 0 when the fence is stale.
 local head = redis.call('HMGET', KEYS[2], 'n', 'seq')
 if head[1] == ARGV[2] and tonumber(head[2]) >= tonumber(ARGV[3]) then
+  redis.call('HSET', KEYS[2], 'n', ARGV[2]) -- a write, so that WAIT has something to wait for
   return 1
 end
 if not leads(KEYS[1], ARGV[1]) then

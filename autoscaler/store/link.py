@@ -19,6 +19,7 @@ ANSWER_SECONDS = 1.0
 PATIENCE_SECONDS = 2.5
 """How long a repeatable call is tried again before it counts as unanswered; GitHub waits 10 s for our 202."""
 _AGAIN_SECONDS = 0.05
+_REPLICAS_MS = 500
 _T = TypeVar("_T")
 
 
@@ -41,6 +42,7 @@ class RedisLink:
 
     def __init__(self, url: RedisUrl) -> None:
         self._shown = url.shown
+        self._replicas = url.replicas
         self._quick: Any = url.client(
             ANSWER_SECONDS
         )  # redis-py's own annotations describe no version in particular
@@ -79,8 +81,23 @@ class RedisLink:
         return await self._once("script", lambda: self._run(script, keys, arguments))
 
     async def script_repeatable(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run a script that changes nothing the second time, again while the server does not answer."""
-        return await self._patiently("script", lambda: self._run(script, keys, arguments))
+        """Run a script that changes nothing the second time, again while the server does not answer.
+
+        Where the address asks for replicas, they have what it wrote when this returns.
+        """
+        return await self._patiently("script", lambda: self._run_safely(script, keys, arguments))
+
+    async def _run_safely(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        if not self._replicas:
+            return await self._run(script, keys, arguments)
+        pipeline = self._quick.pipeline(transaction=False)  # WAIT is about what its own connection wrote
+        # By its text: in a pipeline there is no second try for a server that does not know the hash
+        pipeline.execute_command("EVAL", script.text, len(keys), *keys, *arguments)
+        pipeline.execute_command("WAIT", self._replicas, _REPLICAS_MS)
+        answer, have = await pipeline.execute()
+        if have < self._replicas:
+            raise RedisTimeoutError(f"{have} of {self._replicas} replicas have what was written")
+        return answer
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         try:

@@ -1,15 +1,16 @@
 """What AUTOSCALER_REDIS_URL may say, and the client it makes.
 
 `redis://[user:password@]host[:port][/db]`, `rediss://` (TLS), `unix:///path/to/socket[?db=1]`,
-`redis+sentinel://[user:password@]host:port,host:port/service[/db]`, and `embedded:DIR`.
+`redis+sentinel://[user:password@]host:port,host:port/service[/db]`, and `embedded:DIR`. With `?replicas=N` a write
+counts only once that many replicas of the server have it: a failover then loses nothing that was acknowledged.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -21,10 +22,10 @@ EMBEDDED = "embedded:"
 _SCHEMES = ("redis", "rediss", "unix", "redis+sentinel")
 _TLS_OPTIONS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
 _OPTIONS = {
-    "redis": {"db"},
-    "rediss": {"db"} | _TLS_OPTIONS,
+    "redis": {"db", "replicas"},
+    "rediss": {"db", "replicas"} | _TLS_OPTIONS,
     "unix": {"db", "username", "password"},
-    "redis+sentinel": {"sentinel_username", "sentinel_password"},
+    "redis+sentinel": {"sentinel_username", "sentinel_password", "replicas"},
 }
 _EXPECTED = (
     "expected redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH, "
@@ -43,6 +44,7 @@ class RedisUrl:
     sentinels: tuple[tuple[str, int], ...] = ()
     service: str = ""
     options: dict[str, Any] = field(default_factory=dict, repr=False)
+    replicas: int = 0  # that must have a write before it counts
 
     def client(self, answer_seconds: float | None) -> Redis:
         """A client without built-in retries: they would run a command twice that was applied and not answered.
@@ -86,8 +88,10 @@ def parse(text: str) -> RedisUrl:
         raise ValueError(f"unknown option {unknown[0]!r} in the address; {parts.scheme} takes {known}")
     hosts = parts.netloc.rpartition("@")[2]
     shown = f"{parts.scheme}://{hosts}{parts.path}"
+    replicas = _number("replicas", options.pop("replicas", ""))
     if parts.scheme == "redis+sentinel":
-        return _sentinel(text, shown, hosts, parts.path, parts.username, parts.password, options)
+        found = _sentinel(text, shown, hosts, parts.path, parts.username, parts.password, options)
+        return replace(found, replicas=replicas)
     if parts.scheme == "unix":
         if not parts.path:
             raise ValueError(f"names no socket; {_EXPECTED}")
@@ -96,7 +100,8 @@ def parse(text: str) -> RedisUrl:
         _database(parts.path)
     if "db" in options:
         _database(options["db"])
-    return RedisUrl(parts.scheme, shown, text)
+    text = urlunsplit(parts._replace(query=urlencode(options))) if replicas else text
+    return RedisUrl(parts.scheme, shown, text, replicas=replicas)
 
 
 async def close(client: Redis) -> None:
@@ -145,7 +150,10 @@ def _host_and_port(text: str, port: int = 6379) -> tuple[str, int]:
 
 
 def _database(text: str) -> int:
-    number = text.strip("/")
-    if number and not number.isdecimal():
-        raise ValueError(f"database {number!r} is not a number; {_EXPECTED}")
-    return int(number or 0)
+    return _number("database", text.strip("/"))
+
+
+def _number(what: str, text: str) -> int:
+    if text and not text.isdecimal():
+        raise ValueError(f"{what} {text!r} is not a number; {_EXPECTED}")
+    return int(text or 0)

@@ -80,18 +80,24 @@ class Place:
     # ---- replicas ------------------------------------------------------------------------------------------
 
     async def replica(
-        self, observe: bool = False, poll: tuple[str, ...] = (), record: Path | None = None, **env: str
+        self,
+        observe: bool = False,
+        poll: tuple[str, ...] = (),
+        record: Path | None = None,
+        clock: Clock | None = None,
+        **env: str,
     ) -> Replica:
         """A replica in this process; its first one listens where GitHub announces jobs."""
-        loaded = load(self.around.policy_path, self.clock.now_ms())
-        replica = Replica(from_env({**self.env, **env}), loaded, self.clock, "all", observe, poll, record)
+        clock = clock or self.clock
+        loaded = load(self.around.policy_path, clock.now_ms())
+        replica = Replica(from_env({**self.env, **env}), loaded, clock, "all", observe, poll, record)
         self.replicas.append(replica)
         await replica.start()
         return replica
 
-    async def leading(self, record: Path | None = None, **env: str) -> Replica:
+    async def leading(self, record: Path | None = None, clock: Clock | None = None, **env: str) -> Replica:
         """One that leads and has seen all its providers."""
-        replica = await self.replica(record=record, **env)
+        replica = await self.replica(record=record, clock=clock, **env)
         await until(lambda: ready(replica))
         return replica
 

