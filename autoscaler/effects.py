@@ -195,6 +195,11 @@ class Effects:
             "ready_seconds": terms.ready_max_age_ms // 1000,
             "lifetime_seconds": terms.max_lifetime_ms // 1000,
             "access": json.loads(terms.access),
+            "place": {
+                "provider": runner.offer.provider,
+                "offer": f"{runner.offer.instance_type} ({runner.offer.zone}, {runner.offer.purchase.value})",
+                "fund": runner.fund,
+            },
         }
         return LaunchSpec(
             fleet=self.fleet.name,

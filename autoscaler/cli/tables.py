@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.cli.terminal import age, ahead, dollars, plain, price, state, table
+from autoscaler.cli.terminal import age, ahead, booting, dollars, plain, price, state, table
 
 Document = dict[str, Any]
 Rendered = Iterator[RenderableType]
@@ -115,9 +115,10 @@ def runners(found: Document) -> Rendered:
     grid = table("", "runner", "state", "type", "offer", ">$/h", "fund", "job", "planned")
     for row in found["runners"]:
         ended = f"{row['state']} ({row['reason']})" if row["reason"] else row["state"]
+        boots = booting(row["boot"]) if row["state"] == "starting" else ""
         grid.add_row(
             row["id"],
-            state(ended),
+            state(ended).append(f": {boots[:120]}" if boots else "", style="dim"),
             plain(row["runner_type"]),
             plain(row["offer"]),
             price(row["price_usd_per_hour"]),

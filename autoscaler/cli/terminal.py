@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -81,6 +82,13 @@ def ahead(then: str, now: str) -> str:
     far = (when(then) - when(now)).total_seconds()
     clock = when(then).strftime("%H:%M" if far < 86_400 else "%d %b %H:%M")
     return f"{clock} UTC (in {span(far)})"
+
+
+def booting(boot: Mapping[str, Any]) -> str:
+    """`downloads the runner for 40 s, heard of 5 s ago`; empty for a machine that has said nothing."""
+    if boot["seconds"] is None or boot["heard_seconds"] is None:
+        return ""
+    return f"{boot['doing']} for {span(boot['seconds'])}, heard of {span(boot['heard_seconds'])} ago"
 
 
 def span(seconds: float) -> str:

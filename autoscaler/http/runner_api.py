@@ -24,6 +24,7 @@ from aiohttp import web
 
 from autoscaler.clock import Clock
 from autoscaler.http.body import BodyReader, Refused
+from autoscaler.logs import HIDDEN, REDACTOR
 from autoscaler.store.store import Store, StoreAway
 from scheduling.lifecycle import RunnerState
 from scheduling.messages import Stage, StageReported
@@ -38,6 +39,9 @@ BODY_SECONDS = 10.0
 HELD_MAX = 512 * BODY_MAX
 DETAIL_MAX = 2048
 """Bytes of a stage's detail that are kept."""
+LINES_MAX, LINE_MAX = 12, 200
+"""Of a failed boot's log."""
+AGE_MAX_MS = 3_600_000
 NONCE_HEADER = "X-Machine-Nonce"
 _RUNNER_ID = re.compile(r"r[a-z0-9]{20}")
 _NONCE = re.compile(r"[0-9a-f]{16,64}")
@@ -74,8 +78,11 @@ class RunnerApi:
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise Refused(400, f"not a stage report: {error}") from None
         await self._only_machine(request, runner_id)
-        detail = (report.detail or "").encode()[:DETAIL_MAX].decode(errors="ignore")
-        event = StageReported(self._clock.now_ms(), runner_id, report.stage, detail)
+        token = callback_token(self._fleet_key, runner_id)
+        detail = _bounded(report.detail or "", token, DETAIL_MAX)
+        lines = tuple(_bounded(line, token, LINE_MAX) for line in report.log[-LINES_MAX:])
+        at_ms = self._clock.now_ms() - min(max(0, report.age_ms), AGE_MAX_MS)
+        event = StageReported(at_ms, runner_id, report.stage, detail, lines)
         try:
             await self._store.append([event])
         except StoreAway:
@@ -101,7 +108,8 @@ class RunnerApi:
                 if state in _ENDED:
                     raise Refused(410, "this runner has ended; shut down")
                 if config is not None and state not in _REGISTERED:
-                    return web.json_response({"jit": config}, headers={"Cache-Control": "no-store"})
+                    answer = {"jit": config, **await self._waited(runner_id)}
+                    return web.json_response(answer, headers={"Cache-Control": "no-store"})
                 if self._closing or loop.time() + LOOK_SECONDS > end_s:
                     return web.Response(status=204)
                 look = await self._next_look()
@@ -114,6 +122,13 @@ class RunnerApi:
         """Who asks has booted, even if its report was lost or its record was."""
         with suppress(StoreAway):
             await self._store.append([StageReported(self._clock.now_ms(), runner_id, Stage.BOOTED)])
+
+    async def _waited(self, runner_id: str) -> dict[str, int]:
+        """How long the job has waited by now that this machine is for, where that is known."""
+        with suppress(StoreAway):
+            if queued_ms := await self._store.waiting_since(runner_id):
+                return {"waited_ms": max(0, self._clock.now_ms() - queued_ms)}
+        return {}
 
     async def _only_machine(self, request: web.Request, runner_id: str) -> None:
         """410 where another machine has called for this runner before."""
@@ -189,10 +204,18 @@ def _wait_seconds(request: web.Request) -> float:
     return min(wait_s, WAIT_MAX_SECONDS)
 
 
+def _bounded(text: str, token: str, limit: int) -> str:
+    """What a machine says, for records and pages: printable, without secrets, at most `limit` bytes."""
+    shown = "".join(char if char.isprintable() else " " for char in text[: 4 * limit])
+    return REDACTOR.clean(shown.replace(token, HIDDEN)).encode()[:limit].decode(errors="ignore")
+
+
 @dataclass(frozen=True, slots=True)
 class _Report:
     stage: Stage
     detail: str | None = None
+    log: tuple[str, ...] = ()
+    age_ms: int = 0  # how long ago that was
 
 
 _REPORT = msgspec.json.Decoder(_Report)

@@ -28,6 +28,7 @@ from scheduling.model import (
     Runner,
     Spend,
     Totals,
+    UnixMs,
     Usage,
 )
 
@@ -99,6 +100,14 @@ def runner_state(raw: bytes) -> RunnerState:
         raise Undecodable(raw, f"not a runner record: {error}") from error
 
 
+def queued_ms(raw: bytes) -> UnixMs:
+    """Only since when the runner's job waits."""
+    try:
+        return _RUNNER_STATE.decode(raw).queued_ms
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise Undecodable(raw, f"not a runner record: {error}") from error
+
+
 def encode_json(document: object) -> bytes:
     """JSON of plain values and our dataclasses, for the journal."""
     return _encode(document)
@@ -115,6 +124,7 @@ def decode_json(raw: bytes) -> Any:
 @dataclass(frozen=True, slots=True)
 class _RunnerState:
     state: RunnerState
+    queued_ms: UnixMs = 0
 
 
 _encode: Callable[[object], bytes] = msgspec.json.Encoder().encode

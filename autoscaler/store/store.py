@@ -28,6 +28,7 @@ from autoscaler.store.packer import Packer
 from autoscaler.store.sealing import Seal
 from scheduling.lifecycle import RunnerState
 from scheduling.messages import Event
+from scheduling.model import UnixMs
 
 INBOX_LIMIT = 100_000
 """Events in the inbox from which webhooks are refused (about 40 MB)."""
@@ -271,6 +272,14 @@ class Store:
             )
             for runner_id, record, config in zip(runner_ids, records, configs, strict=True)
         }
+
+    async def waiting_since(self, runner_id: str) -> UnixMs:
+        """Since when the job waits that this runner is for; 0 where that is not recorded."""
+        record = await self._link.call("HGET", self._keys.records["runner"], runner_id)
+        try:
+            return codec.queued_ms(record) if record else 0
+        except Undecodable:
+            return 0
 
     @property
     def _link(self) -> RedisLink:

@@ -154,6 +154,9 @@ def runner(view: View, runner_: Runner) -> Document:
         "state": runner_.state.value,
         "reason": runner_.reason.value if runner_.reason else "",
         "detail": runner_.detail,
+        "boot": boot(view, runner_),
+        "log": list(runner_.log),
+        "image": runner_.terms.image,
         "runner_type": runner_.runner_type,
         "pool": runner_.pool,
         "target": runner_.target,
@@ -178,6 +181,17 @@ def runner(view: View, runner_: Runner) -> Document:
         "ended_at": time(runner_.ended_ms),
         "stopped_at": time(end_ms if runner_.stop_ms or runner_.absent_ms else 0),
         "gone_at": time(runner_.gone_ms),
+    }
+
+
+def boot(view: View, runner_: Runner) -> Document:
+    """What its machine said last that it does while it boots, for how long, and when it was heard of."""
+    since_ms, heard_ms = runner_.boot_since_ms, runner_.heard_ms
+    return {
+        "doing": runner_.boot,
+        "seconds": seconds(max(0, view.now_ms - since_ms)) if since_ms else None,
+        "heard_at": time(heard_ms),
+        "heard_seconds": seconds(max(0, view.now_ms - heard_ms)) if heard_ms else None,
     }
 
 

@@ -7,9 +7,9 @@ from autoscaler.views.offers import fund_tier
 from autoscaler.views.values import seconds, time, usd
 from scheduling import reruns
 from scheduling.ledger import usd as short_usd
-from scheduling.lifecycle import RerunState
+from scheduling.lifecycle import GoneReason, RerunState
 from scheduling.matching import matcher
-from scheduling.model import Job, Rerun, Runner, Verdict
+from scheduling.model import BOOT_FAILED, Job, Rerun, Runner, Verdict
 
 
 def why_won(view: View, job: Job, runner: Runner) -> str:
@@ -108,6 +108,26 @@ def hold_rows(runner: Runner) -> list[Document]:
         {"fund": part.fund, "period": part.period, "until": time(part.until_ms), "amount_usd": usd(part.amount)}
         for part in runner.hold
     ]
+
+
+def failed_boot(view: View, job: Job) -> Document | None:
+    """The last runner launched for it that gave its boot up or never called, with its last words."""
+    failed = [
+        each
+        for each in view.world.runners.values()
+        if each.launched_for == job.key and (each.boot == BOOT_FAILED or each.reason is GoneReason.BOOT_TIMEOUT)
+    ]
+    if not failed:
+        return None
+    last = max(failed, key=lambda each: each.planned_ms)
+    return {
+        "runner": last.id,
+        "offer": last.offer.key,
+        "image": last.terms.image,
+        "count": len(failed),
+        "detail": last.detail,
+        "log": list(last.log),
+    }
 
 
 def timeline(view: View, job: Job) -> list[Document]:

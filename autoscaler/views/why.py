@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from autoscaler.views.jobs_and_runners import Document, View, job, job_state, runner
 from autoscaler.views.offers import offer_rows, open_row, wish_for
-from autoscaler.views.runner_why import hold_rows, rerun_of, timeline, why_won
+from autoscaler.views.runner_why import failed_boot, hold_rows, rerun_of, timeline, why_won
 from autoscaler.views.values import UNROUTABLE, seconds, time, usd
 from scheduling import learning
 from scheduling.lifecycle import JobState, RunnerState
 from scheduling.matching import matcher
-from scheduling.model import Job, Pool, Runner
+from scheduling.model import BOOT_FAILED, Job, Pool, Runner
 from scheduling.policy import RunnerType
 from scheduling.world import NEEDS_FACTS, PAUSED
 
@@ -45,6 +45,7 @@ def of_job(view: View, job_: Job) -> Document:
         "offers_total": 0,
         "runner": None,
         "rerun": rerun_of(view, job_),
+        "failed_boot": failed_boot(view, job_),
         "timeline": timeline(view, job_),
     }
     if job_.state is JobState.QUEUED:
@@ -139,7 +140,13 @@ def _coming(view: View, each: Runner, place: int, queued: int, supply: int) -> s
         trouble = f" Its last attempt failed: {each.detail}; the next one is at {time(each.retry_ms)}."
     offer = each.offer
     where = f"{offer.instance_type} at {offer.provider} ({offer.zone})"
-    return f"A runner is on its way: {each.id}, {where}, {_ON_ITS_WAY[each.state]}.{trouble}{many}"
+    does = _ON_ITS_WAY[each.state]
+    if each.state is RunnerState.STARTING and each.boot == BOOT_FAILED:
+        does = f"gave its boot up ({each.detail}) and is replaced once it is gone"
+    elif each.state is RunnerState.STARTING and each.boot:
+        since, heard = ((view.now_ms - at_ms) // 1000 for at_ms in (each.boot_since_ms, each.heard_ms))
+        does = f"boots: {each.boot} for {since} s, heard of {heard} s ago"
+    return f"A runner is on its way: {each.id}, {where}, {does}.{trouble}{many}"
 
 
 def _stuck(view: View, pool: Pool, rows: list[Document], limits: list[Document]) -> str:

@@ -16,6 +16,7 @@ from autoscaler.cli.terminal import age, ahead, dollars, plain, price, span, sta
 Document = dict[str, Any]
 
 OFFERS = 10
+LOG_LINES = 6
 TEXT = 600
 """Characters of one refusal or sentence: strangers' labels may be in it."""
 
@@ -29,6 +30,8 @@ def screen(found: Document) -> RenderableType:
         parts += ["", _offers(found)]
     if why["runner"]:
         parts += ["", _choice(why["runner"])]
+    if why["failed_boot"]:
+        parts += ["", _failed_boot(why["failed_boot"])]
     if len(why["timeline"]) > 1:
         parts += ["", _timeline(why["timeline"])]
     return Group(*parts)
@@ -162,6 +165,18 @@ def _choice(runner: Document) -> RenderableType:
         last = Text("chosen", style="green") if won else plain(row["refusal"] or "ranked after it")
         rows.append([*_offer_cells({**row, "rank": number}), last])
     return Group(lines, "", _offer_grid("then", rows)) if rows else lines
+
+
+def _failed_boot(boot: Document) -> RenderableType:
+    """The last words of a machine that did not boot."""
+    more = f" ({boot['count']} did not boot)" if boot["count"] > 1 else ""
+    image = f", image {boot['image']}" if boot["image"] else ""
+    said = boot["detail"] or "it never called"
+    head = Text("did not boot  ", style="yellow").append_text(
+        plain(f"{boot['runner']} at {boot['offer']}{image}{more}")
+    )
+    lines = [plain(f"  {line}"[:100]) for line in boot["log"][-LOG_LINES:]]
+    return Group(head, plain(f"  {said}"[:300]), *(line for line in lines if line.plain.strip() != said))
 
 
 def _timeline(stages: list[Document]) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -66,19 +67,21 @@ def run_instances(spec: LaunchSpec, settings: AwsSettings, root: Root) -> dict[s
     return request
 
 
-def _user_data(spec: LaunchSpec, settings: AwsSettings) -> str:
+def _user_data(spec: LaunchSpec, settings: AwsSettings) -> bytes:
+    """Packed, as cloud-init takes it too: EC2 counts what is sent."""
     arch = spec.offer.hardware.arch
     package = settings.runner.for_arch(arch)
     if package is None:
         raise Refused(f"settings.runner.sha256 has no entry for {arch}, which {spec.offer.instance_type} needs")
     notice = "ec2" if spec.offer.purchase is Purchase.SPOT else ""
     text = linux_user_data(spec.boot, package, spec.lifetime_ms, [METADATA_SERVICE], notice)
-    if len(text) > USER_DATA_BYTES:
+    packed = gzip.compress(text.encode(), mtime=0)
+    if len(packed) > USER_DATA_BYTES:
         raise Refused(
-            f"user data of runner type {spec.runner_type} is {len(text)} bytes and EC2 takes {USER_DATA_BYTES}: "
-            "shorten the type's access lists"
+            f"user data of runner type {spec.runner_type} is {len(packed)} bytes and EC2 takes {USER_DATA_BYTES}: "
+            "shorten the type's access lists or the hooks of settings.runner"
         )
-    return text
+    return packed
 
 
 def _tags(spec: LaunchSpec, more: Mapping[str, str]) -> list[dict[str, str]]:

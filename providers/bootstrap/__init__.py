@@ -8,12 +8,10 @@ Never here: a cloud's API, and anything that only runs on our side.
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -34,6 +32,7 @@ METADATA_URL = "http://169.254.169.254"  # of EC2, Compute Engine and Azure alik
 
 PROGRAMS = {  # where cloud-init puts what; hooks look for `hook.py` beside themselves
     "linux.py": "/opt/autoscaler/machine.py",
+    "linux_install.py": "/opt/autoscaler/install.py",
     "linux_hook.py": "/opt/autoscaler/hook.py",
     "linux_notice.py": "/opt/autoscaler/notice.py",
     "linux_started.sh": "/opt/autoscaler/started.sh",
@@ -42,8 +41,19 @@ PROGRAMS = {  # where cloud-init puts what; hooks look for `hook.py` beside them
 }
 
 
+HOOKS_FOLDER = "/opt/autoscaler-hooks"
+BEAT_SECONDS = 10
+HOOK_CHARACTERS = 8192
+
+Hook = Annotated[str, Field(max_length=HOOK_CHARACTERS)]
+
+
 class RunnerPackage(BaseModel):
-    """Which GitHub Actions runner a machine installs. An old one updates itself at the cost of a minute a job."""
+    """Which GitHub Actions runner a machine installs, and what else happens there, as root, before and after.
+
+    GitHub refuses runners that are too old. Hooks come from here or from the image (an executable `pre_install` or
+    `post_install` in /opt/autoscaler-hooks), never from anything that a job says.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,6 +62,13 @@ class RunnerPackage(BaseModel):
         default=SHA256, description="SHA-256 of the tarball, by architecture: x64, arm64"
     )
     url: str = Field(default=RUNNER_URL, description="where it is fetched; {version} and {arch} are filled in")
+    cache: str = Field(
+        default="/opt/actions-runner-cache",
+        pattern="^/",
+        description="folder of the image that may hold the tarball, under its own name",
+    )
+    pre_install: Hook = Field(default="", description="bash, before the runner is installed")
+    post_install: Hook = Field(default="", description="bash, after it: drivers of a GPU, mirrors, caches")
 
     @model_validator(mode="after")
     def _own_sums(self) -> RunnerPackage:
@@ -61,16 +78,27 @@ class RunnerPackage(BaseModel):
             )
         return self
 
-    def for_arch(self, arch: str) -> dict[str, str] | None:
-        """URL and checksum as the machine reads them; None when no checksum is known for that architecture."""
+    def for_arch(self, arch: str) -> dict[str, Any] | None:
+        """Its part of the plan that the machine reads; None when no checksum is known for that architecture."""
         known = {str(name): value for name, value in self.sha256.items()}.get(arch)
+        if known is None:
+            return None
         url = self.url.replace("{version}", self.version).replace("{arch}", arch)
-        return None if known is None else {"url": url, "sha256": known.lower()}
+        return {
+            "runner": {"url": url, "sha256": known.lower(), "version": self.version},
+            "cache": self.cache,
+            "hooks": {
+                "folder": HOOKS_FOLDER,
+                "pre_install": self.pre_install,
+                "post_install": self.post_install,
+            },
+            "beat_seconds": BEAT_SECONDS,
+        }
 
 
 def linux_user_data(
     boot: str,
-    package: Mapping[str, str],
+    package: Mapping[str, Any],
     lifetime_ms: DurationMs,
     unreachable: Sequence[str] = (),
     notice: str = "",
@@ -84,9 +112,8 @@ def linux_user_data(
     will be taken; then root may still reach it.
     """
     plan = {
-        "runner": dict(package),
+        **package,
         "home": "/opt/actions-runner",
-        "cache": "/opt/actions-runner-cache",  # an image may bring the tarball here
         "user": "runner",  # an image may bring this user, with the groups that its jobs need
         "socket": "/run/autoscaler/hook.sock",
         "grace_seconds": 3,
@@ -113,5 +140,4 @@ def program(name: str) -> bytes:
 
 
 def _file(path: str, mode: str, content: bytes) -> dict[str, str]:
-    packed = base64.b64encode(gzip.compress(content, mtime=0)).decode()
-    return {"path": path, "permissions": mode, "owner": "root:root", "encoding": "gz+b64", "content": packed}
+    return {"path": path, "permissions": mode, "owner": "root:root", "content": content.decode()}

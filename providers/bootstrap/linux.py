@@ -14,7 +14,6 @@ import collections
 import contextlib
 import ctypes
 import fnmatch
-import hashlib
 import http.client
 import json
 import os
@@ -25,16 +24,17 @@ import signal
 import socketserver
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PR_SET_CHILD_SUBREAPER = 36
 TOO_OLD = 7  # run.sh's exit code under ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE
+PATH = os.environ.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NO_ANSWER = (OSError, http.client.HTTPException)
 
 
@@ -88,14 +88,17 @@ def kill_descendants() -> None:
 
 
 class Machine:
-    def __init__(self, boot: dict[str, Any], plan: dict[str, Any]) -> None:
-        self.boot, self.plan = boot, plan
+    def __init__(self, folder: str, boot: dict[str, Any], plan: dict[str, Any]) -> None:
+        self.folder, self.boot, self.plan = folder, boot, plan
         self.base = f"{boot['url'].rstrip('/')}/runner/v1/{boot['runner_id']}"
         self.nonce = os.urandom(16).hex()  # tells it from another machine with the same launch data
-        self.reports: queue.Queue[dict[str, str] | None] = queue.Queue()
+        self.secrets = [boot["token"]]
+        self.reports: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.sender = threading.Thread(target=self.send, daemon=True)
-        self.output: collections.deque[str] = collections.deque(maxlen=5)
+        self.log: collections.deque[str] = collections.deque(maxlen=12)
+        self.doing = "starts"
         self.registered = False
+        self.waited_s, self.since = 0.0, time.monotonic()  # how long its job had waited, and at which time
 
     def call(self, path: str, body: Any = None, timeout: float = 15) -> tuple[int, bytes]:
         """One request to the daemon: status and body. No answer at all raises one of NO_ANSWER."""
@@ -112,35 +115,59 @@ class Machine:
         except urllib.error.HTTPError as error:
             return error.code, b""
 
-    def report(self, stage: str, detail: str = "") -> None:
-        self.reports.put({"stage": stage, "detail": detail[:500]})
+    def report(self, stage: str, detail: str = "", log: list[str] | None = None) -> None:
+        """The daemon hears how old a report is, not when it was: clocks of machines differ."""
+        self.reports.put({"stage": stage, "detail": detail[:500], "log": log or [], "at": time.monotonic()})
+
+    def give_up(self, why: str, stage: str = "failed") -> None:
+        self.doing = ""
+        self.report(stage, why, [] if self.registered else list(self.log))
 
     def send(self) -> None:
         """Deliver reports in order, each until the daemon has it or says that it does not want it."""
         for report in iter(self.reports.get, None):
+            at = report.pop("at")
             for delay in (0.2, 0.5, 1, 2, 5, *[15] * 1000):
                 try:
-                    if self.call("stages", report)[0] < 500:
+                    if self.call("stages", {**report, "age_ms": int(1000 * (time.monotonic() - at))})[0] < 500:
                         break
                 except NO_ANSWER:
                     pass
+                if report["stage"] == "booting" and self.reports.qsize():
+                    break  # there is fresher news
                 time.sleep(delay * random.uniform(0.5, 1))
 
+    def say(self, text: str) -> None:
+        """One line of this machine's log; the last ones go with the report of a boot that failed."""
+        text = text.rstrip()[:200]
+        for secret in self.secrets:
+            text = text.replace(secret, "[hidden]")
+        print(text, flush=True)
+        self.log.append(text)
+
+    def step(self, text: str) -> None:
+        self.doing = text
+        self.report("booting", text)
+
+    def beat(self) -> None:
+        """While it boots, the daemon hears what it does again and again."""
+        while self.doing:
+            time.sleep(self.plan["beat_seconds"])
+            if self.doing and self.reports.empty():
+                self.report("booting", self.doing)
+
     def install(self) -> None:
-        """The runner of the plan, from the image's cache or its URL, verified by SHA-256."""
-        runner, home = self.plan["runner"], self.plan["home"]
-        archive = os.path.join(self.plan["cache"], os.path.basename(runner["url"]))
-        if not (os.path.exists(archive) and sha256(archive) == runner["sha256"]):
-            archive = home + ".tar.gz"
-            download(runner["url"], archive)
-            if sha256(archive) != runner["sha256"]:
-                raise RuntimeError(f"{runner['url']} does not have the SHA-256 {runner['sha256']} of the policy")
-        with tarfile.open(archive) as tar:
-            tar.extractall(home)
-        if os.geteuid() == 0:
-            icu = subprocess.run(["ldconfig", "-p"], capture_output=True, check=False).stdout
-            if b"libicuuc" not in icu:
-                subprocess.run([f"{home}/bin/installdependencies.sh"], cwd=home, check=True)
+        """`install.py`, whose steps are reported and whose output is ours."""
+        command = [sys.executable, "-I", f"{HERE}/install.py", self.folder]
+        out = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        installer = subprocess.Popen(command, env={"PATH": PATH, "LANG": "C.UTF-8"}, **out)  # type: ignore[call-overload]
+        for line in lines(installer.stdout):
+            if line.startswith("@step "):
+                self.step(line[len("@step ") :].strip())
+            else:
+                self.say(line)
+        if installer.wait():
+            raise RuntimeError(self.log[-1] if self.log else "install.py ended without a word")
 
     def account(self) -> dict[str, Any]:
         """Popen's arguments that make the runner an unprivileged user, which is made when the image has none."""
@@ -167,7 +194,9 @@ class Machine:
             except NO_ANSWER:
                 status, body = 0, b""
             if status == 200:
-                return str(json.loads(body)["jit"])
+                answer = json.loads(body)
+                self.waited_s, self.since = answer.get("waited_ms", 0) / 1000, time.monotonic()
+                return str(answer["jit"])
             if status == 410:
                 return None
             delay = 0.5 if status == 204 else min(2 * delay, 15)
@@ -188,7 +217,7 @@ class Machine:
         server = Hooks(self.plan["socket"], self)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         env = {
-            "PATH": os.environ.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": PATH,
             "LANG": "C.UTF-8",
             "HOME": pwd.getpwnam(user).pw_dir if user else home,
             "AUTOSCALER_SOCKET": self.plan["socket"],
@@ -212,18 +241,19 @@ class Machine:
         return code
 
     def watch(self, output: Any) -> None:
-        for line in output:
-            text = line.decode(errors="replace").rstrip()
-            print(text, flush=True)
-            self.output.append(text)
+        for text in lines(output):
+            self.say(text)
             if "Listening for Jobs" in text and not self.registered:
                 self.registered = True
                 self.report("registered")
 
     def work(self) -> None:
         self.sender.start()
+        self.step(self.doing)
+        threading.Thread(target=self.beat, daemon=True).start()
         self.install()
         account = self.account()
+        self.doing = ""
         self.report("booted")
         if self.plan.get("notice"):
             threading.Thread(target=self.await_notice, daemon=True).start()
@@ -231,11 +261,14 @@ class Machine:
         if jit is None:
             self.report("exited", "told to go")
             return
+        self.secrets.append(jit)
         code = self.run_runner(jit, account)
         if code == TOO_OLD:
-            self.report("failed", "GitHub refuses this runner version as too old: raise settings.runner.version")
+            runner, where = self.plan["runner"]["version"], self.boot.get("place", {}).get("provider", "NAME")
+            setting = f"providers.{where}.settings.runner.version"
+            self.give_up(f"GitHub refuses runner {runner} as too old: raise {setting} and its sha256", "too_old")
         elif not self.registered:
-            self.report("failed", "the runner never registered: " + " | ".join(self.output))
+            self.give_up("the runner never registered: " + " | ".join(list(self.log)[-5:]))
         self.report("exited", f"run.sh ended with {code}")
 
     def leave(self) -> None:
@@ -246,8 +279,20 @@ class Machine:
             self.sender.join(10)
         subprocess.run(self.plan["shutdown"], check=False)
 
+    def welcome(self) -> str:
+        """For the job's log: where it runs, who pays, how long it waited."""
+        place = self.boot.get("place")
+        if not place:
+            return ""
+        waited = round(self.waited_s + time.monotonic() - self.since) if self.waited_s else 0
+        payer = f"paid by {place['fund']}" if place["fund"] else "for free"
+        since = f"; it waited about {waited // 60} min {waited % 60} s" if waited else ""
+        return inert(
+            f"{self.boot['fleet']}: this job runs at {place['provider']} on {place['offer']}, {payer}{since}"
+        )
+
     def expire(self) -> None:
-        self.report("failed", "ready and life time are over")
+        self.give_up("ready and life time are over")
         self.leave()
         os._exit(1)
 
@@ -266,17 +311,18 @@ class Hooks(socketserver.ThreadingUnixStreamServer):
 class Question(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         machine: Machine = self.server.machine  # type: ignore[attr-defined]
-        stage, detail = "refused", "unknown job"
+        stage, detail, line = "refused", "unknown job", ""
         try:
             job = json.loads(self.rfile.readline(65536))
             detail = "{repository} run {run} ({event})".format(**job)
             why = "" if job["stage"] == "finished" else refusal(machine.boot["access"], job)
             stage = "refused" if why else {"started": "started", "finished": "finished"}[job["stage"]]
+            line = machine.welcome() if stage == "started" else ""
         except Exception as error:
             why = f"its access cannot be checked ({type(error).__name__}: {error})"
         machine.report(stage, f"{detail}: {why}" if why else detail)
         try:
-            self.wfile.write(json.dumps({"refused": why}).encode() + b"\n")
+            self.wfile.write(json.dumps({"refused": why, "line": line}).encode() + b"\n")
             if why:  # the reason needs a moment to reach the job's log; the hook blocks every step meanwhile
                 self.connection.settimeout(machine.plan["grace_seconds"])
                 self.connection.recv(1)
@@ -295,25 +341,20 @@ def close(address: str, to_all_but_root: object) -> None:
         subprocess.run(["ip", "route", "replace", "prohibit", address], check=False)
 
 
-def sha256(path: str) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
+def lines(output: Any) -> Iterator[str]:
+    """What a command prints, however long its lines are."""
+    for line in iter(lambda: output.readline(4096), b""):
+        yield line.decode(errors="replace").rstrip()
 
 
-def download(url: str, path: str) -> None:
-    for attempt in range(5):
-        try:
-            with urllib.request.urlopen(url, timeout=60) as answer, open(path, "wb") as file:
-                for block in iter(lambda: answer.read(1 << 20), b""):
-                    file.write(block)
-            return
-        except NO_ANSWER as error:
-            if attempt == 4 or getattr(error, "code", 500) < 500:
-                raise RuntimeError(f"cannot download {url}: {error}") from error
-        time.sleep(2**attempt * random.uniform(0.2, 1))
+def inert(text: str) -> str:
+    """Text for a job's log, in which `::` and `##[` would begin commands to GitHub's runner."""
+    kept = "".join(
+        char if char.isascii() and (char.isalnum() or char in " ._-/,()$+@:;") else "?" for char in text
+    )
+    while "::" in kept:
+        kept = kept.replace("::", ":")
+    return kept[:300]
 
 
 def main(folder: str) -> None:
@@ -321,14 +362,14 @@ def main(folder: str) -> None:
     with open(f"{folder}/machine.json", encoding="utf-8") as file:
         plan = json.load(file)
     with open(f"{folder}/boot.json", encoding="utf-8") as file:
-        machine = Machine(json.load(file), plan)
+        machine = Machine(folder, json.load(file), plan)
     timer = threading.Timer(machine.boot["ready_seconds"] + machine.boot["lifetime_seconds"], machine.expire)
     timer.daemon = True
     timer.start()
     try:
         machine.work()
     except Exception as error:
-        machine.report("failed", f"{type(error).__name__}: {error}")
+        machine.give_up(str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}")
     machine.leave()
 
 

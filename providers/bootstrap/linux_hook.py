@@ -40,7 +40,10 @@ def main(stage: str) -> int:
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(os.environ["AUTOSCALER_SOCKET"])
         line.sendall(json.dumps(job).encode() + b"\n")
-        why = json.loads(line.makefile("rb").readline())["refused"]
+        answer = json.loads(line.makefile("rb").readline())
+        why = answer["refused"]
+        if answer["line"]:
+            print(answer["line"], flush=True)
         if why:
             print(f"autoscaler refused this job: {why}", flush=True)
             line.recv(1)

@@ -7,8 +7,6 @@ Standard library only, Python 3.9 on. Google's guest agent runs it as root at ev
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import os
 import shutil
@@ -31,7 +29,7 @@ def main(root: str, url: str) -> None:
         path = os.path.join(root, file["path"].lstrip("/"))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as out:
-            out.write(gzip.decompress(base64.b64decode(file["content"])))
+            out.write(file["content"].encode())
         os.chmod(path, int(file["permissions"], 8))
     for command in plan["runcmd"]:
         subprocess.run(command, check=False)

@@ -24,6 +24,7 @@ TAG_INSTANCE_TYPE = "autoscaler-instance-type"
 
 PROGRAMS = {
     "machine.py": "linux.py",
+    "install.py": "linux_install.py",
     "hook.py": "linux_hook.py",
     "started.sh": "linux_started.sh",
     "finished.sh": "linux_finished.sh",
@@ -101,9 +102,8 @@ def pod(spec: LaunchSpec, settings: KubernetesSettings) -> dict[str, Any]:
 def secret(spec: LaunchSpec, settings: KubernetesSettings, uid: str) -> dict[str, Any]:
     """What the pod of that uid mounts: it waits for it, and takes it along when it goes."""
     plan = {
-        "runner": _package(spec, settings),
+        **_package(spec, settings),
         "home": f"{WORK}/actions-runner",
-        "cache": "/opt/actions-runner-cache",  # an image may bring the tarball here
         "user": "",  # the container is one user's already
         "socket": f"{WORK}/hook.sock",
         "grace_seconds": 3,
@@ -142,7 +142,7 @@ def merge(under: Any, over: Any) -> Any:
     return over
 
 
-def _package(spec: LaunchSpec, settings: KubernetesSettings) -> dict[str, str]:
+def _package(spec: LaunchSpec, settings: KubernetesSettings) -> dict[str, Any]:
     package = settings.runner.for_arch(spec.offer.hardware.arch)
     if package is None:
         raise Refused(

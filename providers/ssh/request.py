@@ -11,6 +11,7 @@ from scheduling.model import Gpu, Hardware, Offer, Purchase
 
 PROGRAMS = {
     "machine.py": "linux.py",
+    "install.py": "linux_install.py",
     "hook.py": "linux_hook.py",
     "started.sh": "linux_started.sh",
     "finished.sh": "linux_finished.sh",
@@ -61,8 +62,7 @@ def launch_request(spec: LaunchSpec, settings: SshSettings, host: HostSettings) 
             f"which host {host.name} needs"
         )
     plan = {
-        "runner": package,
-        "cache": "/opt/actions-runner-cache",  # a host may have the tarball there
+        **package,
         "user": "",  # the unit or sandbox is one user's already
         "grace_seconds": 3,
         "shutdown": ["true"],  # the program's end is the machine's

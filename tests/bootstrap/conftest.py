@@ -31,12 +31,18 @@ class Daemon:
 
     url: str = ""
     stages: list[tuple[str, str]] = field(default_factory=list)
+    told: list[dict[str, Any]] = field(default_factory=list)  # every report that was taken
+    waited_ms: int = 0
     jit: list[int] = field(default_factory=lambda: [200])  # statuses of the next polls; the last one stays
     fail_stages: int = 0  # answer that many reports with 503 first
     tarball: bytes = b""
     downloads: int = 0
     strangers: int = 0  # requests without the right token
     nonces: list[str] = field(default_factory=list)  # what the polls and the reports that were taken carried
+
+    def doing(self) -> list[str]:
+        """What it said that it does while it booted, without repetitions."""
+        return list(dict.fromkeys(body["detail"] for body in self.told if body["stage"] == "booting"))
 
     def names(self) -> list[str]:
         return [name for name, _ in self.stages]
@@ -53,7 +59,10 @@ class Daemon:
             return web.Response(status=503)
         body = await request.json()
         self.nonces.append(request.headers["X-Machine-Nonce"])
-        self.stages.append((body["stage"], body["detail"]))
+        assert body["age_ms"] >= 0
+        self.told.append(body)
+        if body["stage"] != "booting":
+            self.stages.append((body["stage"], body["detail"]))
         return web.Response(status=202)
 
     async def on_jit(self, request: web.Request) -> web.Response:
@@ -61,7 +70,8 @@ class Daemon:
         assert request.query["wait"] == "25"
         self.nonces.append(request.headers["X-Machine-Nonce"])
         status = self.jit.pop(0) if len(self.jit) > 1 else self.jit[0]
-        return web.json_response({"jit": JIT}) if status == 200 else web.Response(status=status)
+        answer = {"jit": JIT, "waited_ms": self.waited_ms}
+        return web.json_response(answer) if status == 200 else web.Response(status=status)
 
     async def on_download(self, request: web.Request) -> web.Response:
         self.downloads += 1
@@ -202,7 +212,9 @@ def machine(daemon: Daemon) -> Iterator[Machine]:
         "access": {"repositories": ["pytorch/*"], "forks": "deny", "events": []},
     }
     plan = {
-        "runner": {"url": f"{daemon.url}/runner.tar.gz", "sha256": ""},
+        "runner": {"url": f"{daemon.url}/runner.tar.gz", "sha256": "", "version": "2.1.0"},
+        "hooks": {"folder": str(folder / "hooks"), "pre_install": "", "post_install": ""},
+        "beat_seconds": 10,
         "home": str(folder / "runner"),
         "cache": str(folder / "cache"),
         "user": "",

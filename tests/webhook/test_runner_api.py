@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientResponse
 
+from autoscaler.clock import Clock
 from autoscaler.http import runner_api
 from autoscaler.http.runner_api import callback_token
 from autoscaler.store import link as redis_link
@@ -42,6 +43,11 @@ class Record:
 
     id: str
     state: RunnerState
+
+
+@dataclass
+class Waiting(Record):
+    queued_ms: int
 
 
 async def record(site: Site, state: RunnerState, runner_id: str = RUNNER) -> None:
@@ -86,6 +92,42 @@ async def test_what_is_no_stage_is_400(site: Site, body: Any) -> None:
 
 async def test_a_large_report_is_413(site: Site) -> None:
     assert (await report(site, {"stage": "failed", "detail": "x" * 70_000})).status == 413
+
+
+async def test_the_last_lines_of_a_failed_boot_come_bounded_and_without_secrets(site: Site) -> None:
+    token = callback_token(FLEET_KEY, RUNNER)
+    lines = [f"line {n}" for n in range(20)] + [
+        f"curl -H 'Authorization: Bearer {token}'",
+        "\x1b[2J" + "\u00e4" * 500,
+    ]
+    assert (await report(site, {"stage": "failed", "detail": f"saw {token}", "log": lines})).status == 202
+    [event] = await site.events()
+    assert isinstance(event, StageReported)
+    assert len(event.log) == 12
+    assert max(len(line.encode()) for line in event.log) <= 200
+    assert all(line.isprintable() for line in event.log)
+    assert token not in repr(event)
+    assert "[hidden]" in event.detail
+
+
+@pytest.mark.parametrize(("age_ms", "counts_ms"), [(0, 0), (90_000, 90_000), (-5, 0), (10**12, 3_600_000)])
+async def test_a_report_is_as_old_as_it_says_within_reason(site: Site, age_ms: int, counts_ms: int) -> None:
+    now_ms = Clock().now_ms()
+    await report(site, {"stage": "booted", "age_ms": age_ms})
+    [event] = await site.events()
+    assert isinstance(event, StageReported)
+    assert now_ms - counts_ms <= event.at_ms <= Clock().now_ms() - counts_ms
+
+
+async def test_the_config_comes_with_how_long_the_job_has_waited(site: Site) -> None:
+    fence = await site.store.acquire("me", 30)
+    assert fence
+    waiting = Waiting(RUNNER, RunnerState.REGISTERING, Clock().now_ms() - 60_000)
+    assert await site.store.commit(fence, {("runner", RUNNER): waiting}, "0-0")
+    await site.store.put_jit(RUNNER, "config")
+    answer = await (await poll(site)).json()
+    assert answer["jit"] == "config"
+    assert 60_000 <= answer["waited_ms"] < 120_000
 
 
 async def test_redis_away_is_503(site: Site, server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
