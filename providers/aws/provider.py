@@ -52,7 +52,7 @@ class Aws:
         self._settings: AwsSettings = config.settings
         self._clock = clock
         self._ec2 = Ec2(config.name, self._settings.profile, config.endpoint, clock)
-        self._roots: dict[tuple[str, str], Root] = {}
+        self._roots: dict[tuple[str, str], asyncio.Task[Root]] = {}
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -118,12 +118,17 @@ class Aws:
         self._ec2.close()
 
     async def _root(self, region: str, image: str) -> Root:
-        if (region, image) not in self._roots:
-            answer = await self._ec2.ask(region, "describe_images", ImageIds=[image])
-            if not answer["Images"]:
-                raise Refused(f"{self._config.name}: image {image} does not exist in {region}")
-            self._roots[region, image] = Root.of(answer["Images"][0])
-        return self._roots[region, image]
+        """Asked for once, however many launches of a burst need it; a failure is asked again by the next."""
+        asked = self._roots.get((region, image))
+        if asked is None or (asked.done() and (asked.cancelled() or asked.exception())):
+            asked = self._roots[region, image] = asyncio.ensure_future(self._ask_root(region, image))
+        return await asyncio.shield(asked)
+
+    async def _ask_root(self, region: str, image: str) -> Root:
+        answer = await self._ec2.ask(region, "describe_images", ImageIds=[image])
+        if not answer["Images"]:
+            raise Refused(f"{self._config.name}: image {image} does not exist in {region}")
+        return Root.of(answer["Images"][0])
 
     async def _offers_in(self, region: str) -> list[Offer]:
         zones = self._settings.subnets.get(region, {})
