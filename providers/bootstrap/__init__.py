@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
@@ -125,10 +126,7 @@ def linux_user_data(
         _file("/etc/autoscaler/boot.json", "0600", boot.encode()),
         _file("/etc/autoscaler/machine.json", "0644", json.dumps(plan, sort_keys=True).encode()),
     ]
-    content += [
-        _file(path, "0644" if path.endswith(".service") else "0755", program(name))
-        for name, path in PROGRAMS.items()
-    ]
+    content += [_program_file(name, path) for name, path in PROGRAMS.items()]
     minutes = -(-lifetime_ms // 60_000)
     run = [["shutdown", "-P", f"+{minutes}"], ["systemctl", "start", "--no-block", "autoscaler-machine.service"]]
     return "#cloud-config\n" + json.dumps({"write_files": content, "runcmd": run}, sort_keys=True)
@@ -137,6 +135,11 @@ def linux_user_data(
 def program(name: str) -> bytes:
     """Text of one of `PROGRAMS`."""
     return files(__name__).joinpath(name).read_bytes()
+
+
+@cache  # they are the same at every launch, and packing them is the most of its work
+def _program_file(name: str, path: str) -> dict[str, str]:
+    return _file(path, "0644" if path.endswith(".service") else "0755", program(name))
 
 
 def _file(path: str, mode: str, content: bytes) -> dict[str, str]:
