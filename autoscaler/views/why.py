@@ -19,6 +19,7 @@ from scheduling.world import NEEDS_FACTS, PAUSED
 NEAREST = 3
 
 _ON_ITS_WAY = {
+    RunnerState.BUSY: "has begun a job, and GitHub has not said yet which one",
     RunnerState.IDLE: "is registered and idle, so GitHub gives it a job next",
     RunnerState.REGISTERING: "registers at GitHub",
     RunnerState.READY: "has booted and registers next",

@@ -281,4 +281,5 @@ class SimCloud:
         old = [m for m in self._machines.values() if m.until_ms < before_ms and not m.orphans]
         for machine in old:
             key = (machine.spec.runner_id, machine.spec.offer.key)
-            del self._machines[machine.ref], self._by_key[key]
+            del self._machines[machine.ref]
+            self._by_key.pop(key, None)

@@ -11,13 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from autoscaler.sandbox import github_records as records
 from autoscaler.store import codec
 from scheduling.lifecycle import SUPPLY, GoneReason, JobState, RunnerState
-from scheduling.matching import matcher
 from scheduling.model import FundAccount, Job, Runner
 from scheduling.policy import Forks, RunnerType, matches
 from tests.simulation.github import CANARY
+from tests.simulation.looks import Looks
 from tests.simulation.outside import ENDED, Outside
 from tests.simulation.redis_server import Commit
 
@@ -28,11 +27,7 @@ SECRET = CANARY.encode()
 Ledger = dict[tuple[str, str], int]
 
 
-class Violation(Exception):
-    """A promise was broken; the text begins with its number."""
-
-
-class Checker(Outside):
+class Checker(Outside, Looks):
     """Hears everything of one schedule."""
 
     def __init__(self, world: SimWorld) -> None:
@@ -52,6 +47,8 @@ class Checker(Outside):
         self.configs: dict[str, set[tuple[str, str]]] = defaultdict(set)
         self.fence = ""
         self.lost_ms = 0  # when the store last fell back
+        self.looks = 0
+        self.doubled_s: dict[str, float] = {}  # runner with several machines -> since when they should be fewer
         server, truth = world.server, world.truth
         server.on_commit, server.on_append, server.on_lease = self.commit, self.appended, self.leased
         truth.on_register = self.registered
@@ -278,59 +275,10 @@ class Checker(Outside):
             for period, amount in account.settled.items():
                 self.settled[name, period] = amount
 
-    # ---- rest ----------------------------------------------------------------------------------------------
-
-    def look(self) -> None:
-        """Every few seconds."""
-
-    def at_rest(self) -> bool:
-        return not self.unrest()
-
-    def unrest(self) -> list[str]:
-        """What is still on its way."""
-        world, found = self.world, []
-        for job in world.truth.jobs.values():
-            if job.state != "completed" and not self._may_wait(job):
-                found.append(
-                    f"I1: job {job.id}.{job.attempt} of {job.repository} {list(job.labels)} is {job.state}"
-                )
-        found += [f"I4: registration {each.name} is left" for each in world.truth.registrations.values()]
-        live = [runner for runner in self.runners.values() if runner.state is not RunnerState.GONE]
-        for runner in live:
-            if runner.state is not RunnerState.READY or runner.pool:
-                found.append(f"I3: runner {runner.id} is {runner.state} {runner.detail}")
-        if len(live) != world.scenario.floor:
-            found.append(f"I3: {len(live)} runners live, the ready floor is {world.scenario.floor}")
-        for cloud in world.clouds.values():
-            for machine in cloud.machines():
-                if machine.spec.runner_id not in self.runners:
-                    found.append(f"I3: machine {machine.ref} of {machine.spec.runner_id} has no record")
-                elif self.runners[machine.spec.runner_id].state is RunnerState.GONE:
-                    found.append(f"I3: machine {machine.ref} of {machine.spec.runner_id} outlives its runner")
-            found += [f"I3: disk {disk} is left" for disk in cloud.disks()]
-        return found
-
-    def _may_wait(self, job: records.Job) -> bool:
-        """Not ours, or waiting with a stated reason."""
-        rules = matcher(self.world.policy)
-        if not rules.is_ours(job.labels):
-            return True
-        known = self.jobs.get(f"{job.id}.{job.attempt}")
-        return (
-            known is not None
-            and known.state is JobState.QUEUED
-            and known.blocked.startswith(
-                ("unroutable", "small: its access", "big: its access", "forks: its access")
-            )
-        )
-
-    def not_at_rest(self) -> None:
-        for text in self.unrest():
-            promise, _, rest = text.partition(": ")
-            self.fail(promise, f"not within the bound: {rest}")
-        raise Violation(self.violations[0])
+    # ---- the end ---------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
+        self.pages()
         hits = self.world.weather.hits
         self.rows["before the webhook is stored"] += hits["webhook_lost"]
         self.rows["stored, before the 202"] += hits["kill_after_append"] + hits["redis_answer_lost"]

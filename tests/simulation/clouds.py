@@ -32,6 +32,8 @@ class Cloud(SimCloud):
     def fate(self, ordinal: int) -> Fate:
         dice, strikes = self.weather.dice, self.weather.strikes
         fault = next((fault for fault in LAUNCH_FAULTS if strikes(f"cloud_{fault}")), None)
+        if "cloud_forgets_key" in self.weather.chances and dice.random() < 0.7:
+            fault = Fault.ANSWER_LOST  # so that the key is used again
         preempted = dice.randrange(5_000, 240_000) if strikes("cloud_preempted") else None
         return Fate(
             fault=fault,
@@ -42,8 +44,9 @@ class Cloud(SimCloud):
         )
 
     async def create(self, spec: LaunchSpec) -> Instance:
-        if self.weather.strikes("cloud_forgets_key"):
-            self._by_key.pop((spec.runner_id, spec.offer.key), None)
+        key = (spec.runner_id, spec.offer.key)
+        if key in self._by_key and self.weather.strikes("cloud_forgets_key"):
+            del self._by_key[key]
         return await super().create(spec)
 
     async def instances(self, fleet: str) -> Sequence[Instance]:

@@ -21,6 +21,7 @@ CHANCES: dict[str, tuple[float, float]] = {
     # kind -> least and greatest probability of a call while it lasts
     "redis_answer_lost": (0.02, 0.2),
     **{f"cloud_{fault}": (0.1, 0.7) for fault in LaunchFault},
+    "cloud_forgets_key": (0.3, 1.0),
     "cloud_preempted": (0.2, 0.8),
     "cloud_zombie": (0.3, 1.0),
     "cloud_orphan": (0.3, 1.0),
@@ -195,6 +196,12 @@ def _skew(world: SimWorld, strike: Strike) -> None:
     world.loop.call_later(strike.lasts_s, setattr, replica.clock, "skew_ms", 0)
 
 
+def _wrong(world: SimWorld, strike: Strike) -> None:
+    """A clock is ten minutes wrong until the faults stop."""
+    world.weather.hits["clock_wrong"] += 1
+    world.dice.choice(world.replicas).clock.skew_ms = world.dice.choice((-600_000, 600_000))
+
+
 def _vanish(world: SimWorld, strike: Strike) -> None:
     """As soon as there is a registration without a job."""
     if world.weather.over:
@@ -229,6 +236,7 @@ EVENTS: dict[str, Callable[[SimWorld, Strike], None]] = {
     **{f"redis_{how}": _refuse(how) for how in ("readonly", "oom", "disk_full")},
     "redis_slow": _slow,
     "clock_step": _skew,
+    "clock_wrong": _wrong,
     "github_vanished": _vanish,
     "policy_reload": _reload,
     "policy_bad_reload": _bad_reload,

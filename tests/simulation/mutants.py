@@ -17,10 +17,12 @@ from typing import Any
 from autoscaler import inventory
 from autoscaler.daemon import Daemon
 from autoscaler.effects import Effects
+from autoscaler.http.runner_api import RunnerApi
 from autoscaler.http.webhook import Receiver
 from autoscaler.sweep import Sweep
-from scheduling import evolve, job_facts, ledger, machine_facts, reaping, supply, upkeep
+from scheduling import job_facts, ledger, machine_facts, placement, reaping, supply, upkeep
 from tests.simulation import redis_server
+from tests.simulation.world import simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,10 @@ MUTANTS = (
     ),
     Mutant(
         "no gate: launches before the provider's machines are adopted",
-        (Edit(evolve._leadership, "world.gates = dict.fromkeys(", "world.gates = {} and dict.fromkeys("),),
+        (Edit(placement.shut_reason, "if gate := world.gates.get(offer.provider):", "if gate := '':"),),
         ("redis_wipe", "redis_failover"),
         "I9",
-        1,
+        17,
     ),
     Mutant(
         "a delivery is marked as seen before it is stored",
@@ -87,7 +89,7 @@ MUTANTS = (
         ),
         ("cloud_answer_lost", "cloud_applied_late"),
         "I2",
-        19,
+        0,
     ),
     Mutant(
         "no write-ahead: acts before the commit",
@@ -121,7 +123,7 @@ MUTANTS = (
         ),
         ("cloud_boot_hang", "cloud_no_capacity", "cloud_boot_failure", "github_vanished"),
         "I1",
-        1,
+        0,
     ),
     Mutant(
         "unknown machines are killed, not adopted",
@@ -158,7 +160,7 @@ MUTANTS = (
         ),
         ("webhook_lost", "kill"),
         "I6",
-        5,
+        6,
     ),
     Mutant(
         "a registration that GitHub calls busy is taken for idle",
@@ -180,7 +182,7 @@ MUTANTS = (
         (Edit(reaping.provably_absent, "+ SETTLING_MS", "+ 0"),),
         ("cloud_applied_late", "cloud_transient", "cloud_429"),
         "I3",
-        17,
+        9,
     ),
     Mutant(
         "one list proves absence",
@@ -217,7 +219,7 @@ MUTANTS = (
         (Edit(ledger.used, "+ account.held.get(name, 0)", "+ 0"),),
         (),
         "I5",
-        4,
+        7,
     ),
     Mutant(
         "the old registration is not deleted before another is made",
@@ -246,6 +248,33 @@ MUTANTS = (
         0,
     ),
     Mutant(
+        "a config is handed to every machine of a runner",
+        (Edit(RunnerApi._only_machine, "if await self._store.claim(runner_id, nonce or _ANONYMOUS):", "if 1:"),),
+        ("cloud_forgets_key",),
+        "I2",
+        12,
+    ),
+    Mutant(
+        "a second machine of a runner is removed while its job may run on it",
+        (
+            Edit(
+                inventory.Inventory._superfluous,
+                "return not runner.adopted and await self.daemon.store.claim(runner.id, NOBODY)",
+                "return True",
+            ),
+        ),
+        ("cloud_forgets_key",),
+        "I6",
+        1,
+    ),
+    Mutant(
+        "one list opens the gates of a store that lost its tail",
+        (Edit(machine_facts.intents_lost, "world.proof_ms = world.taken_ms + CONSISTENCY_MS", "return"),),
+        ("redis_wipe", "redis_failover", "cloud_stale_list"),
+        "I9",
+        3,
+    ),
+    Mutant(
         "a JIT config is written into an event",
         (
             Edit(
@@ -259,6 +288,20 @@ MUTANTS = (
         0,
     ),
 )
+
+
+TRIES = 40
+
+
+def caught(mutant: Mutant) -> tuple[int, str] | None:
+    """The first seed, from the mutant's own on, with which its oracle speaks, and what it says."""
+    for seed in dict.fromkeys((mutant.seed, *range(TRIES))):
+        with switched_off(mutant):
+            found = simulate(seed, mutant.kinds).violations
+        for text in found:
+            if text.startswith(f"{mutant.oracle}:"):
+                return seed, text
+    return None
 
 
 @contextmanager

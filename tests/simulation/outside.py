@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autoscaler.http.runner_api import callback_token
 from autoscaler.sandbox import github_records as records
 from autoscaler.sandbox.machines import GivenJob
 from providers.base import LaunchSpec
@@ -11,6 +12,7 @@ from providers.sim import Machine
 from scheduling.lifecycle import GoneReason, RunnerState
 from scheduling.policy import matches
 from tests.simulation.clouds import Cloud
+from tests.simulation.github import CANARY
 from tests.simulation.machines import Watcher
 from tests.simulation.scenario import MAX_LIFETIME_MS
 
@@ -44,7 +46,9 @@ class Outside(Watcher):
         self.tell(f"machine {machine.ref} of {machine.spec.runner_id} has its JIT config")
         given = self.configs[machine.spec.runner_id]
         given.add((machine.ref, config))
-        if len(given) > 1:
+        if len({ref for ref, _ in given}) > 1:
+            self.fail("I2", f"runner {machine.spec.runner_id}: several machines were given a JIT config")
+        elif len(given) > 1:
             self.fail("I2", f"runner {machine.spec.runner_id}: {len(given)} JIT configs were handed out")
 
     def step_begins(self, machine: Machine, job: GivenJob) -> None:
@@ -64,6 +68,12 @@ class Outside(Watcher):
     def creating(self, spec: LaunchSpec) -> None:
         """I3: the intent is in the store before the create call is sent."""
         self.tell(f"create of {spec.runner_id} at {spec.offer.key}")
+        launch_data = f"{spec.tags} {spec.boot}"
+        if CANARY in launch_data or callback_token(self.world.fleet.key, spec.runner_id) in str(spec.tags):
+            self.fail("I11", f"the tags or the launch data of {spec.runner_id} hold a secret")
+        intent = self.runners.get(spec.runner_id)
+        if intent is not None and intent.offer.key != spec.offer.key:
+            self.fail("I2", f"{spec.runner_id} is asked for at {spec.offer.key}: its intent is {intent.offer.key}")
         if spec.runner_id not in self.launched:
             self.fail("I3", f"runner {spec.runner_id} is created at {spec.offer.key} before its intent is stored")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from autoscaler.daemon import Daemon
@@ -12,6 +12,7 @@ from autoscaler.effects import Parts
 from autoscaler.http import runner_api, webhook
 from autoscaler.http.runner_api import RunnerApi
 from autoscaler.http.webhook import Receiver
+from autoscaler.metrics import Metrics
 from autoscaler.store.store import Store
 from providers.base import Provider
 from scheduling.matching import matcher
@@ -25,17 +26,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import SimWorld
 
 LEASE_S = 12.0
-
-
-class QuietMetrics:
-    """Takes every call of `autoscaler.metrics.Metrics` and counts nothing."""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return _nothing
-
-
-def _nothing(*args: Any, **named: Any) -> None:
-    return None
 
 
 class Secrets:
@@ -81,8 +71,10 @@ class Replica:
         github: Any = world.github_client(self.clock)
         parts = self.parts(world.policy)
         seed = random.Random(f"{world.seed}/{self.process.name}")
-        metrics: Any = QuietMetrics()
-        self.daemon = Daemon(store, self.clock, github, parts, world.fleet, metrics, lease_s=LEASE_S, dice=seed)
+        self.metrics = Metrics()
+        self.daemon = Daemon(
+            store, self.clock, github, parts, world.fleet, self.metrics, lease_s=LEASE_S, dice=seed
+        )
         daemon = self.daemon
         secrets: Any = Secrets(world.webhook_secret)
         receiver = Receiver(

@@ -17,11 +17,12 @@ from autoscaler.policy.file import PolicyError, load
 from autoscaler.sandbox.github_runner import RunnerSide
 from scheduling.policy import Policy
 from tests.simulation import faults
-from tests.simulation.checker import Checker, Violation
+from tests.simulation.checker import Checker
 from tests.simulation.clock import SimClock
 from tests.simulation.clouds import Account, Cloud
 from tests.simulation.github import CANARY, GitHubClient, Truth
 from tests.simulation.hooks import Hooks
+from tests.simulation.looks import Violation
 from tests.simulation.loop import WORLD, VirtualLoop
 from tests.simulation.machines import Machines
 from tests.simulation.redis_client import RedisWire
@@ -47,6 +48,8 @@ class Outcome:
     seed: int
     steps: int = 0
     jobs: int = 0
+    replicas: int = 0
+    faults: int = 0  # that were drawn
     simulated_s: float = 0.0
     recovery_s: float = 0.0
     hits: Counter[str] = field(default_factory=Counter)
@@ -165,6 +168,7 @@ class SimWorld:
         self.wire.kill_after.clear()
         for replica in self.replicas:
             replica.process.fuse = 0
+            replica.clock.skew_ms = 0
 
     async def _look(self) -> None:
         await asyncio.sleep(LOOK_S)
@@ -218,7 +222,8 @@ async def _run(world: SimWorld, outcome: Outcome, story: bool) -> None:
     finally:
         logging.getLogger().removeHandler(handler)
         outcome.steps = world.loop.steps
-        outcome.jobs = len(world.truth.jobs)
+        outcome.jobs, outcome.replicas = len(world.truth.jobs), len(world.replicas)
+        outcome.faults = len(world.strikes)
         outcome.simulated_s = world.loop.now
         outcome.recovery_s = world.loop.now - world._faults_end()
         outcome.hits, outcome.rows = world.weather.hits, world.checker.rows

@@ -45,6 +45,14 @@ def test_a_job_with_a_runner_on_its_way(fleet: Fleet) -> None:
     assert sentence(fleet, "1") == "Runs on e2-standard-2 at gcp (us-central1a, on-demand), paid by gcp-gift."
 
 
+def test_a_runner_that_began_a_job_of_which_github_has_not_told_yet(fleet: Fleet) -> None:
+    fleet.job(1)
+    fleet.run(10 * SECOND)
+    [runner] = fleet.world.runners
+    fleet.tell(m.StageReported(fleet.now_ms, runner, m.Stage.STARTED))
+    assert "has begun a job, and GitHub has not said yet which one" in sentence(fleet, "1")
+
+
 def test_its_place_in_the_queue_and_whose_turn_it_is(fleet: Fleet) -> None:
     for number in range(1, 5):
         fleet.job(number, GPU)
