@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from autoscaler.sandbox import github_records as records
 from autoscaler.store import codec
 from scheduling.lifecycle import SUPPLY, GoneReason, JobState, RunnerState
 from scheduling.model import FundAccount, Job, Runner
