@@ -33,6 +33,7 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PR_SET_CHILD_SUBREAPER = 36
+IN_CLOSE_NOWRITE = 0x10
 TOO_OLD = 7  # run.sh's exit code under ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE
 PATH = os.environ.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NO_ANSWER = (OSError, http.client.HTTPException)
@@ -77,6 +78,16 @@ def descendants() -> list[int]:
 
 
 def kill_descendants() -> None:
+    """All of them are stopped first: none shall see another one end and go on with its own work."""
+    stopped: set[int] = set()
+    for _ in range(200):
+        running = set(descendants()) - stopped
+        if not running:
+            break
+        for pid in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        stopped |= running
     for _ in range(200):
         pids = descendants()
         if not pids:
@@ -99,6 +110,7 @@ class Machine:
         self.doing = "starts"
         self.registered = False
         self.waited_s, self.since = 0.0, time.monotonic()  # how long its job had waited, and at which time
+        self.admitted: bool | None = None  # None: its started hook has not asked yet
 
     def call(self, path: str, body: Any = None, timeout: float = 15) -> tuple[int, bytes]:
         """One request to the daemon: status and body. No answer at all raises one of NO_ANSWER."""
@@ -180,8 +192,6 @@ class Machine:
             subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", user], check=True)
             entry = pwd.getpwnam(user)
         subprocess.run(["chown", "-R", f"{entry.pw_uid}:{entry.pw_gid}", home], check=True)
-        for address in self.plan["unreachable"]:
-            close(address, self.plan.get("notice"))
         groups = os.getgrouplist(user, entry.pw_gid)
         return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups}
 
@@ -216,6 +226,7 @@ class Machine:
         user, home = self.plan["user"], self.plan["home"]
         server = Hooks(self.plan["socket"], self)
         threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.guard, args=(watch_closing(f"{HERE}/started.sh"),), daemon=True).start()
         env = {
             "PATH": PATH,
             "LANG": "C.UTF-8",
@@ -239,6 +250,14 @@ class Machine:
         code = runner.wait()
         reader.join(2)  # bounded: a process that the job left behind may hold the pipe
         return code
+
+    def guard(self, closing: int) -> None:
+        """Once the started hook is gone, however it ended, only a job that was let in goes on."""
+        os.read(closing, 4096)
+        if self.admitted is None:
+            self.report("refused", "its started hook ended before the job was let in")
+        if not self.admitted:
+            kill_descendants()
 
     def watch(self, output: Any) -> None:
         for text in lines(output):
@@ -321,6 +340,8 @@ class Question(socketserver.StreamRequestHandler):
         except Exception as error:
             why = f"its access cannot be checked ({type(error).__name__}: {error})"
         machine.report(stage, f"{detail}: {why}" if why else detail)
+        if stage != "finished":
+            machine.admitted = stage == "started" and machine.admitted is not False
         try:
             self.wfile.write(json.dumps({"refused": why, "line": line}).encode() + b"\n")
             if why:  # the reason needs a moment to reach the job's log; the hook blocks every step meanwhile
@@ -332,13 +353,13 @@ class Question(socketserver.StreamRequestHandler):
             kill_descendants()
 
 
-def close(address: str, to_all_but_root: object) -> None:
-    """No process may reach this address from now on; root may where it hears there that a spot machine goes."""
-    root = ["pref", "98", "iif", "lo", "uidrange", "0-0", "to", address, "lookup", "main"]
-    rules = [root, ["pref", "99", "to", address, "prohibit"]] if to_all_but_root else []
-    done = [subprocess.run(["ip", "rule", "add", *rule], check=False).returncode == 0 for rule in rules]
-    if not (done and all(done)):
-        subprocess.run(["ip", "route", "replace", "prohibit", address], check=False)
+def watch_closing(path: str) -> int:
+    """A descriptor that can be read once a process that had the file open, as a shell has its script, is gone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init1(os.O_CLOEXEC)
+    if watch < 0 or libc.inotify_add_watch(watch, path.encode(), IN_CLOSE_NOWRITE) < 0:
+        raise OSError(ctypes.get_errno(), f"cannot watch {path}, so no job can be let in")
+    return int(watch)
 
 
 def lines(output: Any) -> Iterator[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import sys
 from typing import Any
 
@@ -28,6 +29,17 @@ def is_fork(event: Any, name: str, repository: str) -> bool | None:
     return str(head.get("full_name", "")).casefold() != repository.casefold()
 
 
+def descends_from(pid: int) -> bool:
+    """Whether that process is above this one: no other process can speak for the machine's program."""
+    here = os.getpid()
+    while here > 1:
+        with open(f"/proc/{here}/stat", encoding="latin-1") as file:
+            here = int(file.read().rpartition(")")[2].split()[1])
+        if here == pid:
+            return True
+    return False
+
+
 def main(stage: str) -> int:
     repository, name = os.environ.get("GITHUB_REPOSITORY", ""), os.environ.get("GITHUB_EVENT_NAME", "")
     try:
@@ -39,6 +51,10 @@ def main(stage: str) -> int:
     job = {"stage": stage, "repository": repository, "event": name, "fork": fork, "run": run}
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(os.environ["AUTOSCALER_SOCKET"])
+        listener, _, _ = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if not descends_from(listener):
+            print("autoscaler refused this job: another program answers in place of its own", flush=True)
+            return 1
         line.sendall(json.dumps(job).encode() + b"\n")
         answer = json.loads(line.makefile("rb").readline())
         why = answer["refused"]

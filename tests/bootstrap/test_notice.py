@@ -130,7 +130,7 @@ def test_only_root_hears_the_metadata_service_once_jobs_run(tmp_path):
     script.write_text(
         "import os, socket, subprocess, sys\n"
         f"sys.path.insert(0, {os.getcwd()!r})\n"
-        "from providers.bootstrap.linux import close\n"
+        "from providers.bootstrap.linux_install import close\n"
         "subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)\n"
         "subprocess.run(['ip', 'route', 'add', '10.9.9.9/32', 'dev', 'lo'], check=True)\n"
         "close('10.9.9.9/32', ['ec2', ''])\n"
