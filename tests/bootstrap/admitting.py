@@ -8,6 +8,7 @@ is gone, its steps write into `steps.txt`.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import sys
@@ -77,7 +78,7 @@ def attempt(linux, folder: Path, number: int, kind: str) -> dict[str, object]:
 
 def main(folder: str, first: str, count: str) -> None:
     sys.path.insert(0, folder)
-    import machine as linux
+    linux = importlib.import_module("machine")
 
     kinds, done = [*KINDS, "allowed"], []
     for number in range(int(first), int(first) + int(count)):
