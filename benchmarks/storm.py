@@ -26,14 +26,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autoscaler.sandbox.github_records import JobRequest
+from autoscaler.sandbox.github_records import Patience
 from autoscaler.sandbox.surroundings import Surroundings
 from autoscaler.store import codec
 from autoscaler.store.keys import Keys
+from benchmarks import storm_jobs
 from benchmarks.replica import BOUNDARIES, shared_clock
 from benchmarks.storm_parts import Door, ReplicaProcess, Server, read_or_none
 from benchmarks.storm_report import Report, Storm
@@ -41,21 +41,6 @@ from scheduling import ledger
 from scheduling.model import FundAccount
 
 FLEET = "storm"
-LABELS = ("self-hosted", "linux")
-POLICY = """\
-version: 1
-funds:
-  grant: {{credit: 20 USD, until: 2030-01-01, pays: [east], spent: {{amount: 0 USD, as_of: {today}}}}}
-  cash: {{cash: 400 USD/month, pays: [west], spent: {{amount: 0 USD, as_of: {today}}}}}
-providers:
-  east: {{kind: sim, endpoint: "{clouds}/east", settings: {east}}}
-  west: {{kind: sim, endpoint: "{clouds}/west", settings: {west}}}
-defaults: {{access: {{repositories: ["octo/*"], forks: deny}}}}
-runner_types:
-  linux: {{labels: [self-hosted, linux], hardware: {{os: linux, arch: x64, cpus: 2}}}}
-"""
-EAST = "{boot_seconds: 10, instance_types: {t: {cpus: 2, memory_gib: 4, on_demand: 0.1 USD/h}}}"
-WEST = "{boot_seconds: 10, instance_types: {t: {cpus: 2, memory_gib: 4, on_demand: 0.2 USD/h}}}"
 LOOK_S = 0.02
 TAKEOVER_S = 3.0
 ABATED_S = 30.0
@@ -76,6 +61,7 @@ class Run:
         epoch_ms = int(time.time() * 1000)
         self.clock = shared_clock(epoch_ms, storm.speed)
         self.around = Surroundings(self.clock, directory, seed=storm.seed, fleet=FLEET)
+        self.around.github.state.patience = Patience(lost_ms=120_000)
         self.server = Server(directory / "redis")
         options = ("--epoch-ms", str(epoch_ms), "--speed", str(storm.speed), "--lease", str(storm.lease_s))
         self.env: dict[str, str] = {}
@@ -107,7 +93,7 @@ class Run:
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
-        await self.around.start(self._policy, ["octo"])
+        await self.around.start(lambda clouds: storm_jobs.policy(clouds, self.clock.now_ms()), ["octo"])
         await self.server.start()
         await self.door.start()
         url = f"http://127.0.0.1:{self.door.port}"
@@ -175,15 +161,11 @@ class Run:
                 await self.over.wait()
 
     async def _push(self) -> None:
-        """Runs of 1 to 20 jobs, spread over the time that the kills will take; none while many wait already."""
+        """All jobs, spread over the time that the kills will take; none while many wait already."""
         span_s = self.storm.kills * (self.storm.lease_s + 2.0)
         left = self.storm.jobs
         while left:
-            count = min(left, self.dice.randint(1, 20))
-            jobs = [
-                JobRequest(f"job {n}", LABELS, duration_ms=self.dice.randint(10_000, 60_000)) for n in range(count)
-            ]
-            self.around.github.add_run(self.dice.choice(("octo/app", "octo/lib")), jobs)
+            count = storm_jobs.push(self.around.github, self.dice, left, self.storm.spot_share)
             left -= count
             await asyncio.sleep(span_s * count / self.storm.jobs)
             while self._waiting() > WAITING_MAX:  # noqa: ASYNC110  the replicas are other processes
@@ -301,10 +283,6 @@ class Run:
             f"  {len(self.around.existing())} machines  {self.report.leader_kills}/{self.storm.kills} leaders"
             f" killed  server {self.server.kills}"
         )
-
-    def _policy(self, clouds: str) -> str:
-        today = datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC).strftime("%Y-%m-%d")
-        return POLICY.format(clouds=clouds, today=today, east=EAST, west=WEST)
 
 
 async def storm(asked: Storm, directory: Path, say: Callable[[str], object] = lambda words: None) -> Report:

@@ -19,6 +19,8 @@ class Storm:
     seed: int = 1
     limit_s: float = 2400.0
     server_s: float = 20.0
+    spot_share: float = 0.4
+    """Of the runs that are pushed: one job each, against ten and a half of the others."""
 
 
 @dataclass(slots=True)
@@ -33,6 +35,7 @@ class Report:
     unfinished: int = 0
 
     jobs: int = 0
+    reruns: int = 0  # attempts more, after an account took the machine
     leader_kills: int = 0
     server_kills: int = 0
     pauses: int = 0
@@ -47,11 +50,18 @@ class Report:
     wall_s: float = 0.0
 
     def count_jobs(self, jobs: Sequence[Job]) -> None:
-        """GitHub's truth: a job that did not succeed was lost with its machine."""
-        self.jobs = len(jobs)
+        """GitHub's truth: a job whose last attempt did not succeed was lost with its machine.
+
+        Doubled: one attempt that began twice, or an attempt more of a job that had not failed.
+        """
+        attempts: dict[tuple[int, str], list[Job]] = {}
+        for job in jobs:
+            attempts.setdefault((job.run_id, job.name), []).append(job)
+        self.jobs, self.reruns = len(attempts), len(jobs) - len(attempts)
         self.unfinished = sum(job.state != "completed" for job in jobs)
-        self.lost = sum(job.state == "completed" and job.conclusion != "success" for job in jobs)
+        self.lost = sum(_failed(tries[-1]) for tries in attempts.values())
         self.doubled = sum(job.starts > 1 for job in jobs)
+        self.doubled += sum(job.conclusion != "failure" for tries in attempts.values() for job in tries[:-1])
 
     def count_repairs(self, seconds: Sequence[float], unrepaired: int) -> None:
         times = sorted(seconds)
@@ -65,3 +75,7 @@ class Report:
     def broken(self) -> bool:
         promises = (self.lost, self.doubled, self.leaked_machines, self.leaked_registrations)
         return any((*promises, self.over_a_fund_micro_usd, self.unfinished))
+
+
+def _failed(job: Job) -> bool:
+    return job.state == "completed" and job.conclusion != "success"

@@ -106,7 +106,7 @@ def read_text(name: str, text: str, tree: Tree | None = None) -> Tree:
     if node is None:  # empty, or comments only
         return tree
     if not isinstance(node, MappingNode):
-        found = show([]) if isinstance(node, SequenceNode) else show(str(node.value))
+        found = "a list" if isinstance(node, SequenceNode) else "text"  # not which: it may be a key file
         return tree.give_up(_line(node), f"expected a mapping that begins with `version: 1`, got {found}")
     _Reading(tree).run(node)
     return tree

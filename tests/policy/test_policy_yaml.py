@@ -69,7 +69,7 @@ def test_keys_are_text(folder: Folder) -> None:
         ("version: !!python/object:os.system {}\n", "tags such as `tag:yaml.org,2002:python/object:os.system`"),
         ('version: "\\UFFFFFFFF"\n', "policy.yaml:1: not valid YAML"),
         ("- version: 1\n", "policy.yaml:1: expected a mapping that begins with `version: 1`, got a list"),
-        ("just words\n", "policy.yaml:1: expected a mapping that begins with `version: 1`, got `just words`"),
+        ("just words\n", "policy.yaml:1: expected a mapping that begins with `version: 1`, got text"),
         ("a: b\x07\n", "policy.yaml:1: contains a character that YAML does not allow"),
         ('version: "\\0"\n', "policy.yaml:1: version: contains a character that is not text"),
         ("? [a]\n: b\n", "policy.yaml:1: expected a plain text key"),

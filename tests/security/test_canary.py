@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
+import os
+import sys
 import tempfile
 import urllib.parse
 from collections.abc import AsyncIterator
@@ -23,6 +26,7 @@ from tests.daemon.place import Place, until
 from tests.security.conftest import deliver, payload, webhook_secret
 
 API_TOKEN = "canary-api-token-0123456789abcdef"
+CLIENTS = ("status", "jobs", "runners", "providers", "funds")
 LISTS = ("summary", "jobs", "runners", "providers", "funds", "cooldowns", "placements")
 PATHS = (
     *(f"/{name}" for name in PAGE),
@@ -62,6 +66,7 @@ async def test_no_secret_is_in_anything_that_can_be_seen(place: Place) -> None:
     place.push(3)
     await until(lambda: all(fault.hits for fault in faults))
     seen |= await _pages(place, job_ids)
+    seen |= await _commands(place, job_ids)
     seen |= _processes(serving.pid)
     seen |= {f"again {name}": text for name, text in (await _redis(place)).items()}
     serving.terminate()
@@ -143,6 +148,43 @@ async def _pages(place: Place, job_ids: list[int]) -> dict[str, bytes]:
         async with session.get("/api/v1/stream") as answer:
             found["stream"] = await answer.content.readuntil(b"\n\n")
     return found
+
+
+async def _commands(place: Place, job_ids: list[int]) -> dict[str, bytes]:
+    """What a person sees on a terminal, and programs with `--json`; some are given a secret in the wrong place."""
+    token = place.directory / "api.token"
+    token.write_text(API_TOKEN)
+    wrong = place.directory / "wrong.token"
+    wrong.write_text(place.env["AUTOSCALER_FLEET_KEY_FILE"])
+    policy = place.env["AUTOSCALER_POLICY"]
+    asking = {"AUTOSCALER_API_URL": place.url, "AUTOSCALER_API_TOKEN_FILE": str(token)}
+    key_for_apps = {"AUTOSCALER_GITHUB_APPS_FILE": str(place.directory / "app.pem")}
+    key_for_tokens = {"AUTOSCALER_API_TOKENS_FILE": place.env["AUTOSCALER_FLEET_KEY_FILE"]}
+    secret_for_key = {"AUTOSCALER_FLEET_KEY_FILE": place.env["AUTOSCALER_WEBHOOK_SECRET_FILE"][:-1]}
+    calls: list[tuple[str, dict[str, str]]] = [(f"{name} --json", asking) for name in CLIENTS]
+    calls += [("runners", asking), (f"why {job_ids[0]}", asking), (f"why {job_ids[0]} --json", asking)]
+    calls += [(f"verify --policy {policy} --json", {})]
+    calls += [(f"serve --policy {policy}", each) for each in (key_for_apps, key_for_tokens, secret_for_key)]
+    calls += [("status", {**asking, "AUTOSCALER_API_TOKEN_FILE": str(wrong)})]
+    calls += [(f"policy check {place.directory / name}", {}) for name in ("fleet.key", "app.pem", "tokens.yaml")]
+    found = await asyncio.gather(*(_command(place, words.split(), env) for words, env in calls))
+    return {
+        f"command {number} {words}": text
+        for number, ((words, _), text) in enumerate(zip(calls, found, strict=True))
+    }
+
+
+async def _command(place: Place, words: list[str], env: dict[str, str]) -> bytes:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "autoscaler", *words),
+        env={**os.environ, **place.env, **env},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(60):
+        said, _ = await process.communicate()
+    assert said, words
+    return said
 
 
 def _processes(pid: int) -> dict[str, bytes]:

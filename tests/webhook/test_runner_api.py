@@ -14,6 +14,7 @@ from aiohttp import ClientResponse
 
 from autoscaler.clock import Clock
 from autoscaler.http import runner_api
+from autoscaler.http.body import BodyReader
 from autoscaler.http.runner_api import callback_token
 from autoscaler.store import link as redis_link
 from scheduling.lifecycle import RunnerState
@@ -128,6 +129,17 @@ async def test_the_config_comes_with_how_long_the_job_has_waited(site: Site) -> 
     answer = await (await poll(site)).json()
     assert answer["jit"] == "config"
     assert 60_000 <= answer["waited_ms"] < 120_000
+
+
+async def test_a_trickled_report_is_cut_off(site: Site) -> None:
+    site.runner_api._bodies = BodyReader(runner_api.BODY_MAX, 0.2, runner_api.HELD_MAX)
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.client.port)
+    head = f"POST /runner/v1/{RUNNER}/stages HTTP/1.1\r\nHost: x\r\nAuthorization: {bearer()['Authorization']}\r\n"
+    writer.write(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+    async with asyncio.timeout(5):
+        assert b" 408 " in await reader.readline()
+    writer.close()
+    assert await site.events() == []
 
 
 async def test_redis_away_is_503(site: Site, server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
