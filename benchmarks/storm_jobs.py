@@ -36,7 +36,7 @@ EAST = "{t: {cpus: 2, memory_gib: 4, on_demand: 0.1 USD/h}}"
 WEST = "{t: {cpus: 2, memory_gib: 4, on_demand: 0.2 USD/h}}"
 SOUTH = "{t: {cpus: 2, memory_gib: 4, spot: 0.05 USD/h}}"
 SPOT_REPOSITORIES = 20
-"""Each may have 20 re-runs a day. Where machines are taken back, the daemon stays away for a while: hence the zones."""
+"""Each may have 20 re-runs a day. Where machines are taken back the daemon stays away a while: hence the zones."""
 
 
 def policy(clouds: str, now_ms: UnixMs) -> str:
