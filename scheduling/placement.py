@@ -25,6 +25,8 @@ RANK_LIFE_MS = 60_000
 IDLE_MS = 30_000
 """A machine's time before and after its job, on average."""
 
+NOTHING_SOLD = "no provider sells anything that its `offers` select (left out: on_demand only)"
+
 SHOWN = 24
 """Verdicts kept with a placement: enough for one screen of `why`."""
 
@@ -89,6 +91,8 @@ def rank(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Ranking:
             continue
         for offer in selected(wish.rtype, world.offers.get(name, ())):
             _consider(world, policy, wish, provider, offer, worths, now_ms, candidates, refused)
+    if not candidates and not refused:
+        refused.append(Verdict(wish.rtype.name, refusal=NOTHING_SOLD))
     candidates.sort(key=lambda candidate: candidate.order)
     ranking = Ranking(tuple(candidates), tuple(refused))
     world.cache[key] = (now_ms + RANK_LIFE_MS + crc32(wish.rtype.name.encode()) % RANK_LIFE_MS, ranking)
