@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from autoscaler.github.client import GitHub, GitHubError, NameTaken, RunnerBusy
+from autoscaler.github.target import owner_of
 from autoscaler.http.runner_api import callback_token
 from autoscaler.limits import Rate
 from autoscaler.store.store import StaleFence, StoreAway
@@ -82,8 +83,9 @@ class Effects:
         self._launches: dict[str, asyncio.Semaphore] = {}
         self._stops: dict[str, asyncio.Semaphore] = {}
         self._rates: dict[str, Rate] = {}
-        kinds = (m.CreateJit, m.DeleteRegistration, m.FetchRun, m.RerunJob)
+        kinds = (m.DeleteRegistration, m.FetchRun, m.RerunJob)
         self._github_slots = {kind: asyncio.Semaphore(GITHUB_CONCURRENCY) for kind in kinds}
+        self._jit_slots: dict[str, asyncio.Semaphore] = {}  # an owner whose limit is used up holds up no other
         self.use(parts)
 
     def use(self, parts: Parts) -> None:
@@ -128,7 +130,8 @@ class Effects:
             case m.CreateMachine():
                 return await self._create(runner)
             case m.CreateJit():
-                async with self._github_slots[m.CreateJit]:
+                slots = self._jit_slots.setdefault(owner_of(runner.target), asyncio.Semaphore(GITHUB_CONCURRENCY))
+                async with slots:
                     return await self._on_github(runner, self._create_jit)
             case m.DeleteRegistration():
                 async with self._github_slots[m.DeleteRegistration]:
@@ -230,8 +233,12 @@ class Effects:
             return None  # what is still to be done is the new leader's to know
 
     async def _create_jit(self, runner: Runner) -> m.Event | None:
-        """A registration whose answer was lost is deleted before another is made; one that is online is kept."""
+        """A registration whose answer was lost is deleted before another is made; one that is online is kept.
+
+        It waits here for GitHub's limits, in its place in the queue: a failure would send it to the queue's end.
+        """
         await self.registrations_listed.wait()
+        await self.github.jit_turn(runner.target)
         if runner.state is not RunnerState.REGISTERING or runner.registration_id:
             return None
         name = self.runner_name(runner)

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from githubkit.response import Response
 
 from autoscaler.github.budget import Budgets, JitPace, Need
+from autoscaler.github.call import Call, KnownLists, Params
 from autoscaler.github.connection import SKEW_MS, Connection, Lost
 from autoscaler.github.errors import GitHubError, NotFound, RateLimited, refused, transient
 from autoscaler.github.wire import InstallationShape, TokenShape, decode, unix_ms
@@ -31,12 +32,10 @@ JWT_AGE_MS: DurationMs = 60_000  # `iat` lies in the past, for clocks that diffe
 JWT_LIFE_MS: DurationMs = 510_000  # GitHub allows ten minutes from its own time
 TOKEN_MARGIN_MS: DurationMs = 120_000
 ABSENT_MS: DurationMs = 300_000  # how long "not installed there" is believed
-JIT_PATIENCE_MS: DurationMs = 15_000
 SEEN_MS: DurationMs = 300_000  # how long an App that saw a collection is believed about what is not in it
 PAGE_SIZE = 100
 
 Result = TypeVar("Result")
-Params = dict[str, str | int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +44,6 @@ class AppCredentials:
 
     app_id: str
     private_key: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One REST request. `collection`: the list that its path is an entry of, where a 404 shall be proof."""
-
-    need: Need
-    method: str
-    path: str
-    params: Params | None = None
-    body: dict[str, Any] | None = field(default=None, repr=False)
-    collection: str = ""
 
 
 class SingleFlight(Generic[Result]):
@@ -93,22 +80,20 @@ class Installation:
         self._until_ms: UnixMs = 0
         self._blocked: dict[Need, UnixMs] = {}
         self._sees: dict[str, UnixMs] = {}
+        self._known = KnownLists()
 
     def rank(self, need: Need) -> tuple[DurationMs, float]:
         """Order among Apps for such a call: the shortest wait, then the most left of the budget."""
-        pace = self.pace.wait_ms() if need is Need.JIT else 0
-        left = self.budgets.remaining(need, self.connection.clock.now_ms())
-        return max(pace, self._held_ms(need)), -left
+        return self.wait_ms(need), -self.budgets.remaining(need, self.connection.clock.now_ms())
+
+    def wait_ms(self, need: Need) -> DurationMs:
+        """How long such a call would have to wait here."""
+        return max(self.pace.wait_ms() if need is Need.JIT else 0, self.held_ms(need))
 
     async def admit(self, need: Need) -> None:
-        """Waits for a JIT creation's turn. Raises `RateLimited` with the time where that is too long."""
+        """Waits for a JIT creation's turn. Raises `RateLimited` while a limit of GitHub's holds."""
         self._refuse_held(need)
-        if need is not Need.JIT:
-            return
-        if (wait_ms := self.pace.wait_ms()) > JIT_PATIENCE_MS:
-            text = f"JIT creations of App {self.app} for {self.owner} are paced at {self.pace.rate:.0f} a minute"
-            raise RateLimited(text, wait_ms)
-        if await self.pace.acquire():
+        if need is Need.JIT and await self.pace.acquire():
             self._refuse_held(need)
 
     async def send(self, call: Call) -> Response[Any]:
@@ -142,13 +127,13 @@ class Installation:
             raise GitHubError(Trouble.UNAUTHORIZED, error.detail) from None
         self._sees[collection] = now_ms + SEEN_MS
 
-    def _held_ms(self, need: Need) -> DurationMs:
+    def held_ms(self, need: Need) -> DurationMs:
         """How long a limit that GitHub named, or a budget kept for more urgent calls, still holds."""
         now_ms = self.connection.clock.now_ms()
         return max(0, self._blocked.get(need, 0) - now_ms, self.budgets.wait_ms(need, now_ms))
 
     def _refuse_held(self, need: Need) -> None:
-        if held_ms := self._held_ms(need):
+        if held_ms := self.held_ms(need):
             where = f"App {self.app} at {self.owner}"
             raise RateLimited(f"GitHub's limit for {where} leaves nothing for this call until its reset", held_ms)
 
@@ -163,8 +148,16 @@ class Installation:
         return self._token
 
     async def _send(self, call: Call, token: str) -> Response[Any]:
-        response = await self.connection.send(call.method, call.path, f"Bearer {token}", call.params, call.body)
+        known = self._known.get(call) if call.need is Need.LIST else None
+        etag = known.headers["etag"] if known else ""
+        response = await self.connection.send(
+            call.method, call.path, f"Bearer {token}", call.params, call.body, etag
+        )
         self.budgets.learn(call.need, response.headers, self.connection.offset_ms)
+        if known and response.status_code == 304:
+            return known
+        if call.need is Need.LIST:
+            self._known.keep(call, response)
         return response
 
 

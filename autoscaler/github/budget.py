@@ -91,46 +91,72 @@ class Budgets:
 class JitPace:
     """How many JIT creations may start in any minute; fair to those who came first.
 
-    Starts at 60, grows by 10 for each full minute that GitHub accepted, halves (once a minute at most) when a
-    secondary limit says no. Any window of a minute is counted, so a burst may begin at once.
+    Starts at 60 and grows by 10 for each full minute that GitHub accepted, as long as it is the pace that holds
+    creations back. It halves (once a minute at most) when a secondary limit says no. What GitHub accepted in the
+    minute before that is known to be allowed: the pace doubles up to it, stays there, and grows again an hour
+    later. Any window of a minute is counted, so a burst may begin at once.
     """
 
     START, GROWTH, FLOOR, CEILING = 60.0, 10.0, 5.0, 300.0  # 1,500 registrations in 5 min an organisation
+    WINDOW_MS: DurationMs = 61_000  # GitHub counts arrivals, and the way there takes now longer, now shorter
+    GROWS_AGAIN_MS: DurationMs = HOUR_MS
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.rate = self.START
         self._starts: deque[UnixMs] = deque()  # of the last minute, and those promised
+        self._accepted: deque[UnixMs] = deque()
+        self._allowed = 0.0  # what was accepted in the minute before the last refusal
+        self._full_ms: UnixMs = 0  # when the pace last left no room
         self._halved_ms: UnixMs = 0
+        self._grows_ms: UnixMs = 0
 
     def wait_ms(self) -> DurationMs:
         """How long one more creation would have to wait."""
         now_ms = self.clock.now_ms()
-        while self._starts and self._starts[0] <= now_ms - MINUTE_MS:
-            self._starts.popleft()
+        _forget(self._starts, now_ms - self.WINDOW_MS)
         allowed = int(self.rate)
         earliest = max(now_ms, self._starts[-1]) if self._starts else now_ms  # never before one promised earlier
         if len(self._starts) >= allowed:
-            earliest = max(earliest, self._starts[-allowed] + MINUTE_MS)
+            earliest = max(earliest, self._starts[-allowed] + self.WINDOW_MS)
         return earliest - now_ms
 
     async def acquire(self) -> DurationMs:
         """Waits for its turn; returns how long that took."""
         wait_ms = self.wait_ms()
         self._starts.append(self.clock.now_ms() + wait_ms)
+        if len(self._starts) >= int(self.rate):
+            self._full_ms = self._starts[-1]
         if wait_ms:
             await self.clock.sleep(wait_ms)
         return wait_ms
 
     def accepted(self) -> None:
-        self.rate = min(self.CEILING, self.rate + self.GROWTH / self.rate)
+        now_ms = self.clock.now_ms()
+        self._accepted.append(now_ms)
+        _forget(self._accepted, now_ms - MINUTE_MS)
+        if now_ms > self._full_ms + self.WINDOW_MS:
+            return
+        if self.rate < self._allowed:
+            self.rate = min(self._allowed, self.rate + 1)
+        elif now_ms >= self._grows_ms:
+            self.rate = min(self.CEILING, self.rate + self.GROWTH / self.rate)
 
     def limited(self) -> None:
         now_ms = self.clock.now_ms()
-        if now_ms - self._halved_ms >= MINUTE_MS:
-            self._halved_ms = now_ms
-            self.rate = max(self.FLOOR, self.rate / 2)
+        if now_ms - self._halved_ms < MINUTE_MS:
+            return
+        _forget(self._accepted, now_ms - MINUTE_MS)
+        half = max(self.FLOOR, self.rate / 2)
+        self._allowed = max(half, float(len(self._accepted)))  # few were accepted: nothing is known of the limit
+        self.rate = half
+        self._halved_ms, self._grows_ms = now_ms, now_ms + self.GROWS_AGAIN_MS
 
     def as_budget(self, app: str, owner: str) -> Budget:
         left = max(0, int(self.rate) - len(self._starts))
         return Budget(app, "jit", int(self.rate), left, self.clock.now_ms() + self.wait_ms(), owner)
+
+
+def _forget(times: deque[UnixMs], until_ms: UnixMs) -> None:
+    while times and times[0] <= until_ms:
+        times.popleft()

@@ -16,8 +16,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from autoscaler.clock import Clock
-from autoscaler.github.apps import PAGE_SIZE, AppCredentials, Call, Params, SingleFlight
+from autoscaler.github.apps import PAGE_SIZE, AppCredentials, SingleFlight
 from autoscaler.github.budget import Budget, Need
+from autoscaler.github.call import Call, Params
 from autoscaler.github.connection import Connection
 from autoscaler.github.deliveries import Redelivery
 from autoscaler.github.errors import (
@@ -99,6 +100,10 @@ class GitHub:
         return self._router.budgets()
 
     # ---- registrations -------------------------------------------------------------------------------------
+
+    async def jit_turn(self, target: str) -> None:
+        """Waits while GitHub's limits leave no creation there to any of our Apps."""
+        await self._router.turn(parse_target(target).owner, Need.JIT)
 
     async def create_jit(self, target: str, name: str, labels: Sequence[str]) -> Jit:
         """Registers an offline ephemeral runner and returns its config, which GitHub tells once.

@@ -82,9 +82,12 @@ class Connection(GitHubCore[UnauthAuthStrategy]):
         authorization: str,
         params: dict[str, str | int] | None = None,
         body: dict[str, Any] | None = None,
+        etag: str = "",
     ) -> Response[Any]:
-        """The answer, whatever its status. Raises `Lost`."""
+        """The answer, whatever its status; 304 if it still is the one of that `etag`. Raises `Lost`."""
         headers = {"Authorization": authorization, "X-GitHub-Api-Version": API_VERSION}
+        if etag:
+            headers["If-None-Match"] = etag
         sent_ms = self.clock.now_ms()
         lost: Lost | None = None
         try:

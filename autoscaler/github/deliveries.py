@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import httpx
 
-from autoscaler.github.apps import PAGE_SIZE, App, Params
+from autoscaler.github.apps import PAGE_SIZE, App
+from autoscaler.github.call import Params
 from autoscaler.github.errors import NotFound
 from autoscaler.github.wire import DeliveryShape, decode, unix_ms
 from scheduling.model import UnixMs

@@ -9,16 +9,18 @@ from typing import Any
 
 from githubkit.response import Response
 
-from autoscaler.github.apps import App, AppCredentials, Call, Installation
+from autoscaler.github.apps import App, AppCredentials, Installation
 from autoscaler.github.budget import Budget, Need
+from autoscaler.github.call import Call
 from autoscaler.github.connection import Connection, Lost
 from autoscaler.github.errors import GitHubError, JitUnknown, NotFound, transient
 from scheduling.messages import Trouble
-from scheduling.model import UnixMs
+from scheduling.model import DurationMs, UnixMs
 
 log = logging.getLogger(__name__)
 
 FOREVER_MS: UnixMs = 2**53
+LOOK_AGAIN_MS: DurationMs = 15_000
 _SEVERITY = {Trouble.TRANSIENT: 0, Trouble.UNAUTHORIZED: 1, Trouble.REFUSED: 2}
 
 
@@ -27,6 +29,7 @@ class Router:
 
     def __init__(self, apps: Sequence[AppCredentials], connection: Connection, token: str | None) -> None:
         self.apps = [App(each, connection) for each in apps]
+        self.clock = connection.clock
         self._person = None if token is None else _person(token, connection)
 
     async def warm(self) -> None:
@@ -57,6 +60,11 @@ class Router:
             missing = text if apps else "no GitHub App is configured: set AUTOSCALER_GITHUB_APPS_FILE"
             raise GitHubError(Trouble.UNAUTHORIZED, missing)
         raise min(failures, key=lambda each: (_SEVERITY[each.trouble], each.retry_after_ms))
+
+    async def turn(self, owner: str, need: Need) -> None:
+        """Waits while GitHub refuses such calls of all of an owner's Apps: for a limit's end or the next reset."""
+        while held_ms := min((each.held_ms(need) for each in await self._candidates(owner, need, [])), default=0):
+            await self.clock.sleep(min(held_ms, LOOK_AGAIN_MS))
 
     async def through(self, installation: Installation, call: Call) -> Response[Any]:
         """One App's answer; every failure as a `GitHubError`."""

@@ -10,6 +10,7 @@ standin.add_run("octo-org/repo", [JobRequest("build", ("self-hosted", "linux"))]
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from email.utils import formatdate
@@ -25,7 +26,7 @@ from autoscaler.sandbox.github_faults import Fault, Faults
 from autoscaler.sandbox.github_hook_rest import HookRest
 from autoscaler.sandbox.github_hooks import Hook, HookSender
 from autoscaler.sandbox.github_records import Group, Job, JobRequest, Patience, Registration, Run
-from autoscaler.sandbox.github_rest import RATE_HEADERS, Rest
+from autoscaler.sandbox.github_rest import SPENT, Rest
 from autoscaler.sandbox.github_runner import RunnerSide
 from autoscaler.sandbox.github_state import GitHubState
 from scheduling.model import DurationMs
@@ -60,7 +61,7 @@ class GitHubStandIn:
         self.hooks = HookSender(clock, self.faults)
         self._users = frozenset(user.casefold() for user in users)
         self._targets: list[Hook] = []
-        self._runners = RunnerSide(self.state, clock)
+        self.runners = RunnerSide(self.state, clock)
         self._rest = Rest(self.state, self.access, self.faults, clock, self._kind_of)
         self._hook_rest = HookRest(self.hooks, self.access)
         self._server: web.AppRunner | None = None
@@ -73,10 +74,9 @@ class GitHubStandIn:
         """Listens; returns the REST base URL."""
         app = web.Application(middlewares=[self._faulty, self._answering])
         app.on_response_prepare.append(self._stamp)
-        app.add_routes(self._runners.routes())
+        app.add_routes(self.runners.routes())
         for prefix in ("", GHES_PREFIX):
-            routes = self._rest.routes() + self._hook_rest.routes()
-            app.add_routes([web.route(each.method, prefix + each.path, each.handler) for each in routes])
+            app.add_routes([web.route(each.method, prefix + each.path, each.handler) for each in self.routes()])
         self._server = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await self._server.setup()
         site = web.TCPSite(self._server, host, port)
@@ -87,7 +87,7 @@ class GitHubStandIn:
         return self.url
 
     async def close(self) -> None:
-        self._runners.close()
+        self.runners.close()
         if self._sweeper:
             self._sweeper.cancel()
         await self.hooks.close()
@@ -97,6 +97,10 @@ class GitHubStandIn:
     async def settled(self) -> None:
         """Returns when no webhook is under way."""
         await self.hooks.settled()
+
+    def routes(self) -> list[web.RouteDef]:
+        """The REST API, for a server of its own or for one that is called in process."""
+        return self._rest.routes() + self._hook_rest.routes()
 
     # ---- what people do at GitHub --------------------------------------------------------------------------
 
@@ -185,8 +189,9 @@ class GitHubStandIn:
     async def _stamp(self, request: web.Request, response: web.StreamResponse) -> None:
         """GitHub's own time and the caller's rate limits are on every answer."""
         response.headers["Date"] = formatdate(self.clock.now_ms() / 1000, usegmt=True)
-        for name, value in request.get(RATE_HEADERS, {}).items():
-            response.headers.setdefault(name, value)
+        if spent := request.get(SPENT):
+            for name, value in spent.headers().items():
+                response.headers.setdefault(name, value)
 
     @web.middleware
     async def _faulty(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -207,11 +212,26 @@ class GitHubStandIn:
     async def _answering(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Errors in GitHub's form."""
         try:
-            return await handler(request)
+            return unchanged(request, await handler(request))
         except Denied as denied:
             return refusal(denied.status, denied.message, denied.headers)
         except web.HTTPException as error:
             return refusal(error.status, error.reason, {})
+
+
+def unchanged(request: web.Request, answer: web.StreamResponse) -> web.StreamResponse:
+    """A GET whose body the caller has already: 304, which does not count. Source: docs.github.com/en/rest/
+    using-the-rest-api/best-practices-for-using-the-rest-api, "Use conditional requests if appropriate"."""
+    spent = request.get(SPENT)
+    if request.method != "GET" or spent is None or answer.status != 200 or not isinstance(answer, web.Response):
+        return answer
+    body = answer.body if isinstance(answer.body, bytes) else b""
+    etag = f'W/"{hashlib.sha256(body).hexdigest()}"'
+    if request.headers.get("If-None-Match") != etag:
+        answer.headers["ETag"] = etag
+        return answer
+    spent.used -= 1
+    return web.Response(status=304, headers={"ETag": etag})
 
 
 def refusal(status: int, message: str, headers: dict[str, str]) -> web.Response:

@@ -64,8 +64,19 @@ class Caller:
 class Window:
     """What one installation used of one resource; a fixed hour from its first request."""
 
+    resource: str
+    limit: int
     reset_ms: UnixMs
     used: int = 0
+
+    def headers(self) -> dict[str, str]:
+        return {
+            "x-ratelimit-limit": str(self.limit),
+            "x-ratelimit-remaining": str(self.limit - self.used),
+            "x-ratelimit-used": str(self.used),
+            "x-ratelimit-reset": str(self.reset_ms // 1000),
+            "x-ratelimit-resource": self.resource,
+        }
 
 
 @dataclass(slots=True)
@@ -129,6 +140,11 @@ class Access:
             raise Denied(401, "Bad credentials")
         return caller
 
+    def app_of(self, token: str) -> str:
+        """The App that an installation token was minted for; empty for anything else."""
+        found = self._tokens.get(token)
+        return found[0].app.id if found else ""
+
     def tokens(self) -> list[str]:
         """Every token that was minted, for tests that look for them where they must not be."""
         return list(self._tokens)
@@ -136,25 +152,19 @@ class Access:
     def revoke_tokens(self) -> None:
         self._tokens.clear()
 
-    def spend(self, caller: Caller, resource: str) -> dict[str, str]:
-        """Counts one request; the rate limit headers of its answer."""
+    def spend(self, caller: Caller, resource: str) -> Window:
+        """Counts one request where it belongs."""
         now = self.clock.now_ms()
         key = (caller.installation_id, resource)
         window = self._windows.get(key)
         if window is None or now >= window.reset_ms:
-            window = self._windows[key] = Window(now + HOUR_MS)
-        over = window.used >= self.limits.per_hour
+            window = self._windows[key] = Window(resource, self.limits.per_hour, now + HOUR_MS)
+        over = window.used >= window.limit
         window.used += not over
-        headers = {
-            "x-ratelimit-limit": str(self.limits.per_hour),
-            "x-ratelimit-remaining": str(self.limits.per_hour - window.used),
-            "x-ratelimit-used": str(window.used),
-            "x-ratelimit-reset": str(window.reset_ms // 1000),
-            "x-ratelimit-resource": resource,
-        }
         if over:
-            raise Denied(403, f"API rate limit exceeded for installation ID {caller.installation_id}.", headers)
-        return headers
+            words = f"API rate limit exceeded for installation ID {caller.installation_id}."
+            raise Denied(403, words, window.headers())
+        return window
 
     def create(self, caller: Caller) -> None:
         """Counts one creation of content against the secondary limit, which shows in no header."""

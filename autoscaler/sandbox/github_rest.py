@@ -9,7 +9,7 @@ from aiohttp import web
 
 from autoscaler.clock import Clock
 from autoscaler.sandbox import github_payloads as payloads
-from autoscaler.sandbox.github_access import Access, Caller, Denied, SandboxApp
+from autoscaler.sandbox.github_access import Access, Caller, Denied, SandboxApp, Window
 from autoscaler.sandbox.github_faults import Faults
 from autoscaler.sandbox.github_owners import repository
 from autoscaler.sandbox.github_records import (
@@ -24,7 +24,7 @@ from autoscaler.sandbox.github_records import (
 )
 from autoscaler.sandbox.github_state import GitHubState
 
-RATE_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("rate_headers", dict)
+SPENT: web.RequestKey[Window] = web.RequestKey("spent", Window)
 DEFAULT_PAGE = 30
 REGISTRATION = "actions_runner_registration"
 Item = TypeVar("Item")
@@ -183,7 +183,8 @@ class Rest:
         run = self._run_of(request)
         jobs = [self.state.jobs[job_id] for job_id in run.jobs]
         if request.query.get("filter", "latest") == "latest":
-            jobs = list({job.name: job for job in jobs}.values())
+            last = {job.name: job.attempt for job in jobs}
+            jobs = [job for job in jobs if job.attempt == last[job.name]]
         shown = [payloads.job(each, run) for each in paged(request, jobs)]
         return web.json_response({"total_count": len(jobs), "jobs": shown})
 
@@ -211,7 +212,7 @@ class Rest:
 
     def _enter(self, request: web.Request, owner: str | None, resource: str = "core") -> Caller:
         caller = self.access.caller(request)
-        request[RATE_HEADERS] = self.access.spend(caller, resource)
+        request[SPENT] = self.access.spend(caller, resource)
         if owner is not None and owner.casefold() != caller.owner:
             raise Denied(404, "Not Found")
         if "repo" in request.match_info and not caller.app.sees(_repository(request)):

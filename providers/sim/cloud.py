@@ -232,8 +232,10 @@ class SimCloud:
     def _have_room(self, offer: Offer) -> None:
         sold = self.settings.instance_types.get(offer.instance_type)
         capacity = self.settings.capacity if sold is None or sold.capacity is None else sold.capacity
+        if capacity is None:
+            return
         taken = sum(machine.spec.offer.key == offer.key for machine in self.machines())
-        if capacity is not None and taken >= capacity:
+        if taken >= capacity:
             raise NoCapacity(f"{self.name}: {offer.instance_type} is sold out in {offer.zone}")
 
     def _make(self, key: tuple[str, str], spec: LaunchSpec, fate: Fate) -> Machine:

@@ -18,6 +18,9 @@ from tests.core.fleet import policy
 
 
 class GitHub:
+    async def jit_turn(self, target: str) -> None:
+        """There is always room."""
+
     async def create_jit(self, target: str, name: str, labels: tuple[str, ...]) -> Jit:
         return Jit(7, "config")
 

@@ -159,6 +159,23 @@ async def test_github_s_hidden_limit_is_met_by_two_apps_at_twice_the_pace(
     await standin.close()
 
 
+async def test_those_who_wait_for_a_turn_are_not_refused(key: rsa.RSAPrivateKey, connect: Connect) -> None:
+    clock = StillClock()
+    standin = GitHubStandIn(OthersClock(clock), limits=Limits(creations=40))
+    standin.new_app("1", [OWNER], key)
+    github = await connect(base_url=await standin.start(), clock=clock)
+    refused = 0
+    for number in range(130):
+        await github.jit_turn(REPO)
+        try:
+            await github.create_jit(REPO, f"fleet-r{number}", LABELS)
+        except GitHubError:
+            refused += 1
+    assert len(standin.registrations()) == 130 - refused
+    assert refused == 1  # GitHub's own, by which its limit was found
+    await standin.close()
+
+
 async def test_a_repository_that_one_app_does_not_see_is_served_by_the_other(
     two_apps: GitHubStandIn, connect: Connect
 ) -> None:

@@ -243,3 +243,20 @@ async def test_failed_webhooks_are_asked_for_again_once(
 async def test_a_malformed_target_says_what_is_expected(github: GitHub, target: str) -> None:
     with pytest.raises(ValueError, match="repo:OWNER/REPO, org:OWNER or group:OWNER/NAME"):
         await github.list_runners(target, "")
+
+
+async def test_a_list_that_has_not_changed_costs_nothing_of_the_budget(
+    standin: GitHubStandIn, github: GitHub
+) -> None:
+    def left() -> int:
+        return next(each.remaining for each in github.budgets() if each.resource == "core")
+
+    run = standin.add_run(REPOSITORY, [JobRequest("build", LABELS), JobRequest("test", LABELS)])
+    first = await github.queued_jobs(REPOSITORY)
+    paid = left()
+    again = await github.queued_jobs(REPOSITORY)
+    assert [job.job_id for job in again] == [job.job_id for job in first] == run.jobs
+    assert left() == paid
+    standin.cancel(run.jobs[0])
+    assert [job.job_id for job in await github.queued_jobs(REPOSITORY)] == run.jobs[1:]
+    assert left() < paid

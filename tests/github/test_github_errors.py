@@ -119,8 +119,8 @@ async def test_a_short_budget_is_kept_for_creations(connect: Connect, key: objec
     standin = GitHubStandIn(OthersClock(clock), limits=Limits(per_hour=10))
     standin.new_app("1", [OWNER], key)  # type: ignore[arg-type]
     github = await connect(base_url=await standin.start(), clock=clock)
-    for _ in range(9):
-        await github.list_runners(REPO, "")
+    for number in range(9):
+        await github.list_runners(f"{REPO}-{number}", "")
     with pytest.raises(GitHubError, match="leaves nothing") as said:
         await github.list_runners(REPO, "")
     assert said.value.trouble is Trouble.TRANSIENT

@@ -64,6 +64,9 @@ class GitHubClient:
 
     # ---- registrations -------------------------------------------------------------------------------------
 
+    async def jit_turn(self, target: str) -> None:
+        """There is always room."""
+
     async def create_jit(self, target: str, name: str, labels: Sequence[str]) -> Jit:
         strikes = self.weather.strikes
 

@@ -69,6 +69,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._order = 0
         self._tasks: list[asyncio.Task[Any]] = []  # kept: a collected coroutine would run its `finally`
+        self._tasks_at_most = 4000
         self.set_task_factory(_own_task)
         self.set_exception_handler(lambda loop, context: None)
 
@@ -156,8 +157,9 @@ def _own_task(
     assert isinstance(loop, VirtualLoop)
     task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, context=context)
     loop._tasks.append(task)
-    if len(loop._tasks) > 4000:
+    if len(loop._tasks) > loop._tasks_at_most:
         loop._tasks = [task for task in loop._tasks if not task.done()]
+        loop._tasks_at_most = max(4000, 2 * len(loop._tasks))
     return task
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from autoscaler.daemon import Daemon
-from autoscaler.effects import Parts
+from autoscaler.effects import Fleet, Parts
 from autoscaler.http import runner_api, webhook
 from autoscaler.http.runner_api import RunnerApi
 from autoscaler.http.webhook import Receiver
@@ -18,14 +18,31 @@ from providers.base import Provider
 from scheduling.matching import matcher
 from scheduling.policy import Policy
 from tests.simulation.clock import SimClock
-from tests.simulation.loop import WORLD, Process
+from tests.simulation.loop import WORLD, Process, VirtualLoop
+from tests.simulation.redis_client import RedisWire
 from tests.simulation.request import Request
 from tests.simulation.wire import settle
 
-if TYPE_CHECKING:
-    from tests.simulation.world import SimWorld
-
 LEASE_S = 12.0
+
+
+class Around(Protocol):
+    """What stands around replicas. `died` hears of every end of a life, `broke` of one that nobody wanted."""
+
+    seed: int
+    loop: VirtualLoop
+    fleet: Fleet
+    redis: RedisWire
+    webhook_secret: bytes
+    policy: Policy
+
+    def github_client(self, clock: SimClock) -> Any: ...
+
+    def account(self, name: str) -> Provider: ...
+
+    def died(self, replica: Replica) -> None: ...
+
+    def broke(self, process: str, error: Exception) -> None: ...
 
 
 class Secrets:
@@ -39,7 +56,7 @@ class Secrets:
 class Replica:
     """`start` begins a life; each life is a process of its own."""
 
-    def __init__(self, world: SimWorld, name: str) -> None:
+    def __init__(self, world: Around, name: str) -> None:
         self.world, self.name = world, name
         self.clock = SimClock(world.loop)
         self.process = Process(name)
@@ -68,7 +85,7 @@ class Replica:
         world = self.world
         store = Store("redis://twin", world.fleet.name, world.fleet.key)
         store._url = world.redis  # type: ignore[assignment]
-        github: Any = world.github_client(self.clock)
+        github = world.github_client(self.clock)
         parts = self.parts(world.policy)
         seed = random.Random(f"{world.seed}/{self.process.name}")
         self.metrics = Metrics()
@@ -96,7 +113,7 @@ class Replica:
             await store.close()
         except Exception as error:
             if not process.dead:  # a killed one says this only because Python frees its coroutines
-                self.world.checker.fail("I12", f"replica {process.name} ended with {error!r}")
+                self.world.broke(process.name, error)
         process.kill()
 
     def parts(self, policy: Policy) -> Parts:

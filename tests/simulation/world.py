@@ -125,6 +125,9 @@ class SimWorld:
         self.checker.replica_died(replica)
         self.loop.call_later(self.dice.uniform(0.5, 25.0), replica.start, context=WORLD)
 
+    def broke(self, process: str, error: Exception) -> None:
+        self.checker.fail("I12", f"replica {process} ended with {error!r}")
+
     def activate(self, policy: Policy) -> None:
         self.policy = policy
         for replica in self.replicas:
