@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 import msgspec
-from yarl import URL
 
 from autoscaler.github.client import AppCredentials, GitHub
 from autoscaler.github.connection import tidy_retry_after
@@ -37,7 +36,6 @@ class Asked(dict[Any, Any]):
         self.method, self.headers = request.method, request.headers
         self.match_info, self._body = match_info, request.content
         self.query = dict(request.url.params.items())
-        self.url = URL(str(request.url))
 
     async def json(self) -> Any:
         return msgspec.json.decode(self._body)
