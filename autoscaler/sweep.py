@@ -130,7 +130,7 @@ class Sweep:
             self.world.jobs[key]
             for (name, _), keys in list(self.world.runs.items())
             if name == repository
-            for key in sorted(keys - listed)
+            for key in sorted(keys.keys() - listed)
         )
         missing = [job for job in open_jobs if job.seen_ms < began_ms - STUCK_MS and job.state in _OPEN]
         for job in sorted(missing, key=lambda job: job.checked_ms)[:CHECKS_A_ROUND]:

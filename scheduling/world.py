@@ -76,7 +76,7 @@ class World:
         self.unrouted: dict[str, None] = {}  # queued jobs that plan must route
         self.blocked: dict[str, None] = {}  # queued jobs without a pool, with a stated reason
         self.facts_wanted: dict[tuple[str, int], None] = {}  # runs whose facts block a job
-        self.runs: dict[tuple[str, int], set[str]] = {}  # unfinished jobs by run
+        self.runs: dict[tuple[str, int], dict[str, None]] = {}  # unfinished jobs by run
         self.finished: dict[str, None] = {}  # completed jobs, in order of completion
         self.supply: dict[str, dict[str, None]] = {}  # pool -> runners that can still take one of its jobs
         self.free: dict[str, dict[str, None]] = {}  # runner type -> runners on their way to no pool, or ready
@@ -129,7 +129,7 @@ class World:
         if job.state is JobState.COMPLETED:
             self.finished[job.key] = None
             return
-        self.runs.setdefault((job.repository, job.run_id), set()).add(job.key)
+        self.runs.setdefault((job.repository, job.run_id), {})[job.key] = None
         if job.state is JobState.QUEUED:
             if job.pool:
                 self.queued.setdefault(job.pool, {})[job.key] = None
@@ -149,7 +149,7 @@ class World:
         run = (job.repository, job.run_id)
         keys = self.runs.get(run)
         if keys is not None:
-            keys.discard(job.key)
+            keys.pop(job.key, None)
             if not keys:
                 del self.runs[run]
                 self.facts_wanted.pop(run, None)

@@ -296,11 +296,11 @@ class Checker(Outside, Looks):
             self.story.append(f"{self.world.loop.now:9.3f} {text}")
 
     def listen(self, everything: bool) -> logging.Handler:
-        """Hear the replicas' logs: an error among them is one of ours. `everything`: keep it all for the story."""
+        """Hear the replicas' warnings: an error is one of ours. `everything`: what they do, too, for the story."""
         self.listening = everything
-        logging.disable(logging.NOTSET if everything else logging.WARNING)
+        logging.disable(logging.NOTSET if everything else logging.INFO)
         handler = _Ear(self)
-        handler.setLevel(logging.INFO if everything else logging.ERROR)
+        handler.setLevel(logging.INFO if everything else logging.WARNING)
         logging.getLogger().addHandler(handler)
         return handler
 

@@ -242,5 +242,7 @@ EVENTS: dict[str, Callable[[SimWorld, Strike], None]] = {
     "policy_bad_reload": _bad_reload,
 }
 KINDS = (*CHANCES, *EVENTS)
+MEASURED = (*KINDS, "two_leaders")
+"""Two leaders come of a pause: the old one goes on where it was stopped, and another leads by then."""
 DRAWN = (*KINDS, *3 * ("github_422", "github_false_busy", "github_vanished"))
 """What schedules draw from: kinds that few calls can meet more often."""

@@ -256,10 +256,10 @@ class Commit:
         rejects = arguments[journal_end:rejects_end]
         self.rejects = list(zip(rejects[::3], rejects[1::3], rejects[2::3], strict=True))
         puts = arguments[rejects_end:]
-        self.puts = [
+        self.puts = sorted(  # one order, whatever the hash seed of the process: a server has none of its own
             (keys[index - 1], name, raw)
             for index, name, raw in zip(puts[::3], puts[1::3], puts[2::3], strict=True)
-        ]
+        )
 
 
 _SCRIPTS_BY_SHA: dict[str, Callable[[Server, Sequence[str], Sequence[Any]], Any]] = {
