@@ -189,7 +189,7 @@ class Effects:
     def spec(self, runner: Runner) -> LaunchSpec:
         """The launch as frozen in the record: byte-identical on every replay."""
         terms = runner.terms
-        boot = {
+        boot: dict[str, object] = {
             "fleet": self.fleet.name,
             "runner_id": runner.id,
             "name": self.runner_name(runner),
@@ -204,6 +204,8 @@ class Effects:
                 "fund": runner.fund,
             },
         }
+        if terms.notice:
+            boot["notice"] = True
         return LaunchSpec(
             fleet=self.fleet.name,
             runner_id=runner.id,

@@ -9,7 +9,7 @@ from autoscaler.views.funds import fund_closed
 from autoscaler.views.jobs_and_runners import View, job_state, unfinished
 from autoscaler.views.values import UNROUTABLE
 from scheduling import ledger
-from scheduling.lifecycle import LIVE
+from scheduling.lifecycle import LIVE, JobState
 from scheduling.model import FundAccount, MicroUSD
 
 Sample = tuple[str, tuple[str, ...], float]
@@ -46,6 +46,12 @@ def _jobs(view: View) -> Iterator[Sample]:
         (world.jobs[next(iter(queue))].queued_ms for queue in world.queued.values()), default=view.now_ms
     )
     yield "autoscaler_oldest_queued_seconds", (), max(0, view.now_ms - oldest_ms) / 1000
+    if rule := view.policy.on_deadline:
+        late = sum(
+            job.state is JobState.QUEUED and view.now_ms >= job.queued_ms + rule.after_ms
+            for job in unfinished(world)
+        )
+        yield "autoscaler_jobs_past_deadline", (), late
     yield "autoscaler_jobs_ended_total", ("completed",), world.totals.completed
     yield "autoscaler_jobs_ended_total", ("cancelled",), world.totals.cancelled
 

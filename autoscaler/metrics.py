@@ -80,6 +80,9 @@ TABLE: tuple[Metric, ...] = (
     _fleet("autoscaler_unroutable_jobs", "gauge", "Queued jobs that no runner type has all labels of."),
     _fleet("autoscaler_blocked_jobs", "gauge", "Queued jobs that access, a share or missing facts hold back."),
     _fleet("autoscaler_oldest_queued_seconds", "gauge", "Age of the oldest queued job that has a pool."),
+    _fleet(
+        "autoscaler_jobs_past_deadline", "gauge", "Queued jobs that have waited longer than `on_deadline.after`."
+    ),
     _fleet("autoscaler_jobs_ended_total", "counter", "Jobs that ended since the fleet began.", "conclusion"),
     _fleet("autoscaler_runners", "gauge", "Runners not proven gone.", "state", "provider", "runner_type"),
     _fleet("autoscaler_runners_live", "gauge", "Runners that count against a cap.", "scope"),

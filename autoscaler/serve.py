@@ -77,6 +77,7 @@ class Replica:
         if self.recorder:
             self.daemon.heard = self.recorder.hear
         self.runner_api = RunnerApi(self.store, key, clock)
+        self.runner_api.explain = self.source.explain
         self.port = settings.port
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 
 from autoscaler.daemon import Daemon
 from autoscaler.reconcile import OFFERS_MS
 from autoscaler.store.store import Loaded, StoreAway
+from autoscaler.views import why, why_text
 from autoscaler.views.jobs_and_runners import View
 from providers.base import ProviderError
 from scheduling import ledger
 from scheduling import messages as m
 from scheduling.evolve import evolve
+from scheduling.lifecycle import JobState
 from scheduling.model import MicroUSD, UnixMs, Verdict
 from scheduling.plan import plan
 from scheduling.world import World
@@ -86,6 +89,19 @@ class Source:
         now_ms = self.daemon.clock.now_ms()
         period = ledger.period(self.daemon.policy.funds[fund], now_ms)
         await self.daemon.store.append([m.FundSpentStated(now_ms, fund, period, amount, now_ms, by)])
+
+    async def explain(self, runner_id: str, run_id: int) -> str:
+        """What `why` says of the job that this notice runner got; empty for another runner. Raises `StoreAway`."""
+        view = await self.view()
+        runner = view.world.runners.get(runner_id)
+        job = view.world.jobs.get(runner.launched_for) if runner and runner.terms.notice else None
+        if runner is None or job is None:
+            return ""
+        if job.run_id != run_id:  # GitHub gave it another job of the repository with such labels
+            keys = sorted(view.world.runs.get((job.repository, run_id), ()))
+            of_run = [view.world.jobs[key] for key in keys]
+            job = next((each for each in of_run if set(each.labels) <= set(runner.terms.labels)), job)
+        return why_text.as_text(why.job_document(view, replace(job, state=JobState.QUEUED)))
 
     async def ready(self) -> bool:
         """Whether the store answers."""

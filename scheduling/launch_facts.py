@@ -38,6 +38,9 @@ def _runner_planned(world: World, event: m.RunnerPlanned, now_ms: UnixMs, change
     world.runners[runner.id] = runner
     world.index_runner(runner)
     world.totals.launched += 1
+    if event.terms.notice and (job := world.jobs.get(event.launched_for)) is not None:
+        job.notice = runner.id
+        changed.add(("job", job.key))
     changed |= {("runner", runner.id), ("totals", "")}
     changed |= ledger.hold(world.funds, runner)
     for scope in event.probes:

@@ -37,6 +37,8 @@ _CLASS = 2.0
 
 def job_ended(world: World, job: Job) -> set[Key]:
     """A job of ours that ran to success or failure: its length."""
+    if job.notice and job.notice == job.runner:
+        return set()
     if job.conclusion not in ("success", "failure") or not job.runner_type or job.completed_ms <= job.started_ms:
         return set()
     value = log(job.completed_ms - job.started_ms)

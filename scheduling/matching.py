@@ -75,6 +75,10 @@ class Matcher:
     def _taste(self, repository: str, event: str, ref: str, fork: bool) -> Taste:
         return _combine([rule for rule in self.policy.rules if _applies(rule, repository, event, ref, fork)])
 
+    def pool(self, rtype: RunnerType, job: Job) -> Pool:
+        """Where this job would be counted with that type, whether its access lets it in or not."""
+        return _pool(rtype, job, self.taste(job), self.policy)
+
     def reruns(self, job: Job) -> bool:
         """Whether a rule says that this job is run again when its spot machine was taken."""
         facts = job.facts or RunFacts(event="", fork=True)

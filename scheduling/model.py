@@ -113,6 +113,7 @@ class Job:
     blocked: str = ""  # why it has no pool: unroutable, access, waiting for facts
     facts: RunFacts | None = None
     checked_ms: UnixMs = 0  # when GitHub was last asked whether it still waits
+    notice: str = ""  # the notice runner that was launched to tell it why it waits
 
 
 @frozen
@@ -155,6 +156,7 @@ class LaunchTerms:
     ready_max_age_ms: DurationMs
     max_lifetime_ms: DurationMs
     disk_gib: int = 0
+    notice: bool = False  # a notice runner: it tells one job why it waited, and ends it
 
 
 BOOT_FAILED = "failed"

@@ -6,7 +6,7 @@ The same world, policy and time always give the same decisions.
 
 from __future__ import annotations
 
-from scheduling import reruns
+from scheduling import notices, reruns
 from scheduling.draft import LAUNCHES_A_TICK, Draft, Plan
 from scheduling.model import UnixMs
 from scheduling.policy import Policy
@@ -27,6 +27,7 @@ def plan(world: World, policy: Policy, now_ms: UnixMs) -> Plan:
     serve(draft)
     keep_floors(draft)
     reruns.decide(draft)
+    notices.tell(draft)
     forget(draft)
     draft.plan.next_wake_ms = _next_wake(draft)
     return draft.plan
@@ -37,7 +38,8 @@ def _next_wake(draft: Draft) -> UnixMs:
     now_ms, wakes = draft.now_ms, draft.world.wakes
     if draft.launches >= LAUNCHES_A_TICK:
         return now_ms
-    waiting = bool(draft.plan.refusals) or _has_floors(draft.policy)
+    told = draft.policy.on_deadline is not None and bool(draft.world.blocked)
+    waiting = told or bool(draft.plan.refusals) or _has_floors(draft.policy)
     times = [wakes[0][0]] if wakes else []
     if waiting:
         times.append(now_ms - now_ms % 60_000 + 60_000)

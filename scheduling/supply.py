@@ -248,24 +248,27 @@ def _launch_for(draft: Draft, job: Job) -> bool:
 
 def launch(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job: Job | None) -> None:
     draft.launches += 1
+    draft.decide(planned(draft, rtype, choice, pool, job))
+
+
+def planned(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job: Job | None) -> m.RunnerPlanned:
+    """The intent of one launch."""
     candidate = choice.candidate
-    draft.decide(
-        m.RunnerPlanned(
-            draft.now_ms,
-            runner_id=_runner_id(draft.world),
-            runner_type=rtype.name,
-            pool=pool,
-            repository=job.repository if job else "",
-            launched_for=job.key if job else "",
-            offer=candidate.offer,
-            price=candidate.price,
-            fund=candidate.fund.name if candidate.fund else "",
-            hold=choice.hold,
-            terms=_terms(draft.policy, rtype, choice.image),
-            placement=choice.verdicts,
-            probes=choice.probes,
-            queued_ms=job.queued_ms if job else 0,
-        )
+    return m.RunnerPlanned(
+        draft.now_ms,
+        runner_id=_runner_id(draft.world),
+        runner_type=rtype.name,
+        pool=pool,
+        repository=job.repository if job else "",
+        launched_for=job.key if job else "",
+        offer=candidate.offer,
+        price=candidate.price,
+        fund=candidate.fund.name if candidate.fund else "",
+        hold=choice.hold,
+        terms=_terms(draft.policy, rtype, choice.image),
+        placement=choice.verdicts,
+        probes=choice.probes,
+        queued_ms=job.queued_ms if job else 0,
     )
 
 

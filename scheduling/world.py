@@ -84,6 +84,7 @@ class World:
         self.live: dict[str, int] = {"": 0}
         self.by_state: dict[RunnerState, dict[str, None]] = {state: {} for state in RunnerState}
         self.taken: dict[str, None] = {}  # runners that their provider took, whose jobs plan has not judged
+        self.notices: dict[str, None] = {}  # notice runners that are not proven gone
         self.reruns_due: dict[str, None] = {}
         self.reaps = (0, 0)  # (minute, kills decided in it)
         self.next_forget_ms: UnixMs = 0
@@ -164,6 +165,8 @@ class World:
 
     def index_runner(self, runner: Runner) -> None:
         if runner.state in LIVE:
+            if runner.terms.notice:
+                self.notices[runner.id] = None
             for scope in live_scopes(runner):
                 count = self.live[scope] = self.live.get(scope, 0) + 1
                 if count == 1:
@@ -173,6 +176,7 @@ class World:
     def unindex_runner(self, runner: Runner) -> None:
         self.displace_runner(runner)
         if runner.state in LIVE:
+            self.notices.pop(runner.id, None)
             for scope in live_scopes(runner):
                 self.live[scope] -= 1
                 if not self.live[scope] and scope:
@@ -265,7 +269,7 @@ def is_supply(runner: Runner) -> bool:
     """
     if runner.adopted and runner.state in (RunnerState.STARTING, RunnerState.READY):
         return False  # its registration may have been made in the life that was lost: it gets no other
-    if runner.interrupted_ms and runner.state is not RunnerState.BUSY:
+    if runner.terms.notice or (runner.interrupted_ms and runner.state is not RunnerState.BUSY):
         return False
     if not runner.pool and runner.state not in _FREE:
         return False  # it is registered somewhere, and only GitHub can say where

@@ -68,6 +68,19 @@ class RunnerApi:
         self._waiting: Counter[str] = Counter()
         self._round: asyncio.Task[_Look] | None = None
         self._closing = False
+        self.explain: Callable[[str, int], Awaitable[str]] | None = (
+            None  # (runner id, run id) -> why its job waited
+        )
+
+    async def notice(self, request: web.Request) -> web.Response:
+        """`GET /runner/v1/{id}/notice?run=ID`: what a notice runner prints into the log of the job that it got."""
+        runner_id = self._authorized(request)
+        run = request.query.get("run", "")
+        text = ""
+        if self.explain and re.fullmatch("[0-9]{1,20}", run):
+            with suppress(StoreAway):
+                text = await self.explain(runner_id, int(run))
+        return web.Response(text=text) if text else web.Response(status=204)
 
     async def stages(self, request: web.Request) -> web.Response:
         """`POST /runner/v1/{id}/stages` with `{"stage", "detail"}`: 202 once it is stored."""
@@ -178,6 +191,7 @@ def routes(api: RunnerApi) -> list[web.RouteDef]:
     """What the daemon's application serves of this."""
     return [
         web.post("/runner/v1/{runner_id}/stages", _answering(api.stages)),
+        web.get("/runner/v1/{runner_id}/notice", _answering(api.notice), allow_head=False),
         web.get("/runner/v1/{runner_id}/jit", _answering(api.jit), allow_head=False),
     ]
 

@@ -283,8 +283,12 @@ class FairShare(Part):
 
 
 class OnDeadline(Part):
-    after: Lasting
-    action: Literal["alert", "explain"] = "alert"
+    after: Lasting = Field(description="How long a job of ours may wait")
+    action: Literal["alert", "explain"] = Field(
+        "alert",
+        description="`alert`: the metric autoscaler_jobs_past_deadline; `explain`: a short-lived runner "
+        "also ends the job, with the reason in its log",
+    )
 
 
 class Document(Part):

@@ -34,7 +34,6 @@ _NO_RUNNERS = "nothing runs there, and its `settings` are not checked"
 NOT_ACTIVE = (
     Later(("defaults", "bootstrap"), "userdata", "machines call back for their runner's configuration"),
     Later(("runner_types", "*", "bootstrap"), "userdata", "machines call back for their runner's configuration"),
-    Later(("on_deadline",), ANY, "nothing happens at the deadline"),
 )
 """Everything that a later version brings. A row goes when its feature comes."""
 

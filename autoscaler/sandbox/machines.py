@@ -52,6 +52,7 @@ class Boot(msgspec.Struct):
     ready_seconds: float
     lifetime_seconds: float
     access: AccessSaid
+    notice: bool = False
 
 
 class GivenJob(msgspec.Struct):
@@ -155,7 +156,7 @@ class Program:
         session = answer["session"]
         await self.report(Stage.REGISTERED)
         if job := await self.next_job(session):
-            if refusal := admission(self.boot.access, job):
+            if refusal := await self.explanation(job) or admission(self.boot.access, job):
                 await self.report(Stage.REFUSED, refusal)
                 await self.ask_github("POST", f"{session}/disconnect", {})
                 return
@@ -164,6 +165,14 @@ class Program:
             await self.report(Stage.FINISHED)
             await self.ask_github("POST", f"{session}/finish", {"conclusion": "success"})
         await self.report(Stage.EXITED)
+
+    async def explanation(self, job: GivenJob) -> str:
+        """What a notice runner prints into the job's log before it ends it; empty for any other."""
+        if not self.boot.notice:
+            return ""
+        url = f"{self.boot.url.rstrip('/')}/runner/v1/{self.boot.runner_id}/notice?run={job.run_id}"
+        async with self.session.get(url, headers={"Authorization": f"Bearer {self.boot.token}"}) as answer:
+            return await answer.text() or "it waited longer than the deadline"
 
     async def next_job(self, session: str) -> GivenJob | None:
         """What GitHub gives this runner; None when its registration was removed."""

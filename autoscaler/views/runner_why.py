@@ -102,6 +102,20 @@ def _led_here(rerun: Rerun) -> str:
     return f"It is the re-run of job {rerun.job_key}, whose spot machine was taken."
 
 
+def deadline_words(view: View, job: Job) -> str:
+    """What becomes of a job that has waited past the policy's deadline; empty before it."""
+    rule = view.policy.on_deadline
+    if rule is None or view.now_ms < job.queued_ms + rule.after_ms:
+        return ""
+    text = f" It has waited past the deadline of {rule.after_ms / 3_600_000:g} h."
+    if job.notice:
+        return text + f" Notice runner {job.notice} was launched to end it with this explanation in its log."
+    refused = view.refusals.get(f"notice:{job.key}", ())
+    if refused:
+        return text + f" No offer takes a notice runner either: {refused[0].refusal}."
+    return text
+
+
 def hold_rows(runner: Runner) -> list[Document]:
     """The parts of its hold: what each fund must be able to pay for the longest life that it may have."""
     return [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from autoscaler.views.jobs_and_runners import Document, View, job, job_state, runner
 from autoscaler.views.offers import offer_rows, open_row, wish_for
-from autoscaler.views.runner_why import failed_boot, hold_rows, rerun_of, timeline, why_won
+from autoscaler.views.runner_why import deadline_words, failed_boot, hold_rows, rerun_of, timeline, why_won
 from autoscaler.views.values import UNROUTABLE, seconds, time, usd
 from scheduling import learning
 from scheduling.lifecycle import JobState, RunnerState
@@ -57,6 +57,8 @@ def of_job(view: View, job_: Job) -> Document:
         )
     else:
         _ran(view, job_, found)
+    if job_.state is JobState.QUEUED:
+        found["sentence"] += deadline_words(view, job_)
     if found["rerun"]:
         found["sentence"] += f" {found['rerun']['sentence']}"
     return found
@@ -84,8 +86,8 @@ def _queued(view: View, job_: Job, found: Document) -> None:
 
 def _in_pool(view: View, job_: Job, pool: Pool, found: Document) -> None:
     world = view.world
-    queue = list(world.queued[pool.key])
-    place = queue.index(job_.key) + 1
+    queue = list(world.queued.get(pool.key, ()))
+    place = queue.index(job_.key) + 1 if job_.key in queue else 0  # 0: a notice runner has it
     supply = _supply(view, pool.key)
     rtype = view.policy.runner_types.get(pool.runner_type)
     limits = _limits(view, pool.runner_type)
@@ -117,7 +119,7 @@ def _in_pool(view: View, job_: Job, pool: Pool, found: Document) -> None:
         return
     rows = offer_rows(view, wish_for(view, job_, rtype, pool))
     found["offers"], found["offers_total"] = rows[:200], len(rows)
-    if place <= len(supply):
+    if 0 < place <= len(supply):
         found["sentence"] = _coming(view, supply[place - 1], place, len(queue), len(supply))
     else:
         found["sentence"] = _stuck(view, pool, rows, limits)
@@ -277,6 +279,8 @@ def _where(job_: Job, each: Runner) -> str:
         how = job_.conclusion or "unknown"
         took = f" after {seconds(max(0, job_.completed_ms - job_.started_ms)):g} s" if job_.started_ms else ""
         text = f"Ended ({how}){took} on {place}, {payer}."
+    if each.terms.notice:
+        text += " That was a notice runner: it ended the job, which had waited past the deadline, to say why."
     if each.launched_for and each.launched_for != job_.key:
         text += f" GitHub gave it that runner, which was launched for job {each.launched_for} of the same pool."
     return text

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -35,6 +36,14 @@ def screen(found: Document) -> RenderableType:
     if len(why["timeline"]) > 1:
         parts += ["", _timeline(why["timeline"])]
     return Group(*parts)
+
+
+def as_text(found: Document) -> str:
+    """The screen as plain ASCII lines, for a job's log."""
+    out = io.StringIO()
+    Console(file=out, width=100, color_system=None, force_terminal=False).print(screen(found))
+    lines = out.getvalue().replace("\u00b7", "-").splitlines()
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _head(found: Document) -> Text:

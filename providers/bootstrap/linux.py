@@ -80,22 +80,17 @@ def descendants() -> list[int]:
 def kill_descendants() -> None:
     """All of them are stopped first: none shall see another one end and go on with its own work."""
     stopped: set[int] = set()
-    for _ in range(200):
-        running = set(descendants()) - stopped
-        if not running:
-            break
-        for pid in running:
+    for _ in range(400):
+        pids = set(descendants())
+        running = pids - stopped
+        for pid in running or pids:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
-        stopped |= running
-    for _ in range(200):
-        pids = descendants()
+                os.kill(pid, signal.SIGSTOP if running else signal.SIGKILL)
         if not pids:
             return
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
+        stopped |= running
+        if not running:
+            time.sleep(0.02)
 
 
 class Machine:
@@ -215,11 +210,9 @@ class Machine:
     def await_notice(self) -> None:
         """Tell the daemon as soon as the cloud says that it will take this machine."""
         command = [sys.executable, "-I", f"{HERE}/notice.py", *self.plan["notice"], self.boot["name"], "5"]
-        watcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        assert watcher.stdout
-        if notice := watcher.stdout.readline().strip():
-            self.report("interrupted", notice)
-        watcher.wait()
+        watcher = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+        if watcher.stdout:
+            self.report("interrupted", watcher.stdout.strip())
 
     def run_runner(self, jit: str, account: dict[str, Any]) -> int:
         """One job. The JIT config goes in by the environment alone: a command line is public."""
@@ -310,6 +303,13 @@ class Machine:
             f"{self.boot['fleet']}: this job runs at {place['provider']} on {place['offer']}, {payer}{since}"
         )
 
+    def explanation(self, run: str) -> str:
+        """What the daemon says of a job that waited too long. Each line is made inert: names are strangers'."""
+        said = b""
+        with contextlib.suppress(ValueError, *NO_ANSWER):
+            said = self.call(f"notice?run={int(run)}")[1]
+        return "\n".join(map(inert, said.decode(errors="replace").splitlines()[:60]))
+
     def expire(self) -> None:
         self.give_up("ready and life time are over")
         self.leave()
@@ -337,6 +337,8 @@ class Question(socketserver.StreamRequestHandler):
             why = "" if job["stage"] == "finished" else refusal(machine.boot["access"], job)
             stage = "refused" if why else {"started": "started", "finished": "finished"}[job["stage"]]
             line = machine.welcome() if stage == "started" else ""
+            if job["stage"] == "started" and machine.boot.get("notice"):
+                stage, why, line = "refused", "it waited longer than the deadline", machine.explanation(job["run"])
         except Exception as error:
             why = f"its access cannot be checked ({type(error).__name__}: {error})"
         machine.report(stage, f"{detail}: {why}" if why else detail)
@@ -371,7 +373,7 @@ def lines(output: Any) -> Iterator[str]:
 def inert(text: str) -> str:
     """Text for a job's log, in which `::` and `##[` would begin commands to GitHub's runner."""
     kept = "".join(
-        char if char.isascii() and (char.isalnum() or char in " ._-/,()$+@:;") else "?" for char in text
+        char if char.isascii() and (char.isalnum() or char in " ._-/,()$+@:;%#'~`") else "?" for char in text
     )
     while "::" in kept:
         kept = kept.replace("::", ":")

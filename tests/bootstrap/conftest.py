@@ -35,6 +35,7 @@ class Daemon:
     waited_ms: int = 0
     jit: list[int] = field(default_factory=lambda: [200])  # statuses of the next polls; the last one stays
     fail_stages: int = 0  # answer that many reports with 503 first
+    notice: str = ""
     tarball: bytes = b""
     downloads: int = 0
     strangers: int = 0  # requests without the right token
@@ -73,6 +74,11 @@ class Daemon:
         answer = {"jit": JIT, "waited_ms": self.waited_ms}
         return web.json_response(answer) if status == 200 else web.Response(status=status)
 
+    async def on_notice(self, request: web.Request) -> web.Response:
+        assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+        assert request.query["run"] == "77"
+        return web.Response(text=self.notice)
+
     async def on_download(self, request: web.Request) -> web.Response:
         self.downloads += 1
         return web.Response(body=self.tarball)
@@ -84,6 +90,7 @@ async def daemon() -> AsyncIterator[Daemon]:
     app = web.Application()
     app.router.add_post("/runner/v1/r0/stages", daemon.on_stage)
     app.router.add_get("/runner/v1/r0/jit", daemon.on_jit)
+    app.router.add_get("/runner/v1/r0/notice", daemon.on_notice)
     app.router.add_get("/runner.tar.gz", daemon.on_download)
     runner = web.AppRunner(app)
     await runner.setup()

@@ -49,3 +49,24 @@ async def test_a_refused_job_runs_no_step_in_a_hundred_attempts():
     assert {attempt["steps"] for attempt in allowed} == {"step\nstep\n"}
     assert {"started"} == {stage for attempt in allowed for stage in attempt["stages"]}
     assert [attempt for attempt in refused if "refused" not in attempt["stages"]] == []
+
+
+async def test_a_notice_runner_says_why_and_runs_no_step(machine, daemon):
+    """Names are strangers': what GitHub's runner would take for a command is not one any more."""
+    machine.boot["notice"] = True
+    daemon.notice = "Waits for a free place: linux runs its limit of 2 runners.\n::set-env name=X::y\n##[error]no"
+    machine.job("pytorch/pytorch")  # access lets it in
+    assert await machine.run() == ["booted", "registered", "refused", "exited"]
+    assert machine.steps == ""
+    log = (machine.home / "hook.log").read_text().splitlines()
+    assert log[0] == "Waits for a free place: linux runs its limit of 2 runners."
+    assert log[-1] == "autoscaler refused this job: it waited longer than the deadline"
+    assert not [line for line in log if "::" in line or "##[" in line]
+
+
+async def test_a_notice_runner_ends_the_job_even_if_the_daemon_says_nothing(machine, daemon):
+    machine.boot["notice"] = True
+    machine.job("pytorch/pytorch")
+    assert "refused" in await machine.run()
+    assert machine.steps == ""
+    assert "waited longer than the deadline" in daemon.detail("refused")
