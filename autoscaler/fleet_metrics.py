@@ -46,12 +46,10 @@ def _jobs(view: View) -> Iterator[Sample]:
         (world.jobs[next(iter(queue))].queued_ms for queue in world.queued.values()), default=view.now_ms
     )
     yield "autoscaler_oldest_queued_seconds", (), max(0, view.now_ms - oldest_ms) / 1000
-    if rule := view.policy.on_deadline:
-        late = sum(
-            job.state is JobState.QUEUED and view.now_ms >= job.queued_ms + rule.after_ms
-            for job in unfinished(world)
-        )
-        yield "autoscaler_jobs_past_deadline", (), late
+    rule = view.policy.on_deadline
+    late_ms = view.now_ms - rule.after_ms if rule else 0
+    late = sum(job.state is JobState.QUEUED and job.queued_ms <= late_ms for job in unfinished(world))
+    yield "autoscaler_jobs_past_deadline", (), late
     yield "autoscaler_jobs_ended_total", ("completed",), world.totals.completed
     yield "autoscaler_jobs_ended_total", ("cancelled",), world.totals.cancelled
 

@@ -24,10 +24,10 @@ def test_check_of_a_good_policy(folder: Folder) -> None:
 
 
 def test_warnings_leave_the_exit_code_alone(folder: Folder) -> None:
-    code, text = check(folder, SMALL + "on_deadline: {after: 2h}\n")
+    code, text = check(folder, SMALL + "include: [none/*.yaml]\n")
     assert code == 0
     warning, verdict = text.splitlines()
-    assert warning == "warning: policy.yaml:8: on_deadline: not active yet: nothing happens at the deadline"
+    assert warning == "warning: policy.yaml:8: include[0]: `none/*.yaml` matches no file"
     assert "1 warning;" in verdict
 
 
@@ -42,7 +42,7 @@ def test_errors_are_listed_and_exit_with_1(folder: Folder) -> None:
 
 
 def test_check_as_json_is_one_document(folder: Folder) -> None:
-    code, text = check(folder, SMALL + "on_deadline: {after: 2h}\n", as_json=True)
+    code, text = check(folder, SMALL + "include: [none/*.yaml]\n", as_json=True)
     document = json.loads(text)
     assert code == 0
     assert (document["ok"], document["file"], document["errors"]) == (True, "policy.yaml", [])
@@ -52,8 +52,8 @@ def test_check_as_json_is_one_document(folder: Folder) -> None:
         {
             "file": "policy.yaml",
             "line": 8,
-            "path": "on_deadline",
-            "message": "not active yet: nothing happens at the deadline",
+            "path": "include[0]",
+            "message": "`none/*.yaml` matches no file",
         }
     ]
     code, text = check(folder, changed("kind: sim", "kind: 5"), as_json=True)
