@@ -95,7 +95,7 @@ def main() -> int:
         policy_path.write_text(policy(), encoding="utf-8")
         for scale in map(float, args.scales.split(",")):
             events = Path(name) / "events.jsonl"
-            trace.write(events, args.days, args.seed, scale)
+            trace.write(events, trace.jobs(args.days, args.seed, scale))
             with multiprocessing.get_context("spawn").Pool(1) as pool:  # its own memory
                 sizes.append(pool.apply(measure, (events, policy_path)))
             print(sizes[-1], file=sys.stderr)

@@ -16,7 +16,7 @@ import json
 import math
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
@@ -152,11 +152,11 @@ def _run(
         )  # fmt: skip
 
 
-def lines(days: int, seed: int, scale: float = 1.0) -> Iterator[bytes]:
-    """The event file, line by line, in the order of time."""
+def lines(jobs: Iterable[TraceJob]) -> Iterator[bytes]:
+    """The event file of jobs in the order of their queueing, line by line, in the order of time."""
     heap: list[tuple[int, int, TraceJob, str]] = []
     number = 0
-    for job in jobs(days, seed, scale):
+    for job in jobs:
         while heap and heap[0][0] <= job.queued_ms:
             at_ms, _, other, action = heapq.heappop(heap)
             yield _line(other, action, at_ms)
@@ -207,13 +207,13 @@ def _rfc3339(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z"
 
 
-def write(path: Path, days: int, seed: int, scale: float = 1.0) -> int:
-    """Writes the file, packed where its name ends in .gz. How many lines."""
+def write(path: Path, jobs: Iterable[TraceJob]) -> int:
+    """Writes the event file, packed where its name ends in .gz. How many lines."""
     # without a time and a name inside, the same trace packs to the same bytes
     with path.open("wb") as raw:
         file = gzip.GzipFile("", "wb", compresslevel=1, fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
         count = 0
-        for line in lines(days, seed, scale):
+        for line in lines(jobs):
             file.write(line + b"\n")
             count += 1
         if file is not raw:
@@ -228,7 +228,7 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="times as many jobs (default %(default)s)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=".jsonl or .jsonl.gz")
     args = parser.parse_args()
-    print(f"{write(args.out, args.days, args.seed, args.scale):,} deliveries", file=sys.stderr)
+    print(f"{write(args.out, jobs(args.days, args.seed, args.scale)):,} deliveries", file=sys.stderr)
     return 0
 
 

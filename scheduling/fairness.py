@@ -1,23 +1,24 @@
-"""Whose turn it is: decayed usage by weight, ageing, strict order for those who waited long, caps a repository.
+"""Whose turn it is: machines by weight, ageing, strict order for those who waited long, caps a repository.
 
-Usage is machine time, kept for each repository and halved every half-life; what runs now counts as if it took an
-expected job's time. True with `register: repository`; elsewhere GitHub decides whose job a runner takes.
+A sharer's machines are those that run now and those that it had on average over the last half-life. Waiting
+forgives the average, never what runs: a flood has most of the fleet however long its own queue waits, so whoever
+has less is served next. True with `register: repository`; elsewhere GitHub decides whose job a runner takes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 
-from scheduling.learning import JOB_PRIOR_MS
 from scheduling.model import DurationMs, UnixMs, Usage
 from scheduling.policy import FairShare, matches
 from scheduling.world import Key, World
 
-AGEING = 60
-"""A minute of waiting makes up for that many minutes of machine time used."""
+FORGIVEN_MS: DurationMs = 60_000
+"""Waiting that long forgives one machine of the average."""
 
 Turn = tuple[int, float, UnixMs]
-"""Sorts first who is next: (not overdue, usage less ageing, waiting since)."""
+"""Sorts first who is next: (not overdue, machines by weight, waiting since)."""
 
 
 def charge(world: World, repository: str, machine_ms: DurationMs, now_ms: UnixMs) -> set[Key]:
@@ -43,34 +44,41 @@ class Turns:
     world: World
     rules: FairShare
     now_ms: UnixMs
-    _used: dict[str, float] | None
+    _average: dict[str, float] | None
+    _running: dict[str, int]
     _weights: dict[str, float]
 
     def __init__(self, world: World, rules: FairShare, now_ms: UnixMs) -> None:
         self.world, self.rules, self.now_ms = world, rules, now_ms
-        self._weights = {}
-        self._used = None  # most rounds have nobody to serve
+        self._weights, self._running = {}, {}
+        self._average = None  # most rounds have nobody to serve
 
-    def _usage(self) -> dict[str, float]:
-        """Machine time of each sharer: what was used, and what runs."""
-        if self._used is None:
-            self._used = {}
+    def _averages(self) -> dict[str, float]:
+        """Machines of each sharer over the last half-life; counts those that run, too, when first asked."""
+        if self._average is None:
+            self._average = {}
             for usage in self.world.usage.values():
                 name = self._sharer(usage.name)
                 left = decayed(usage, self.rules.half_life_ms, self.now_ms)
-                self._used[name] = self._used.get(name, 0.0) + left
+                self._average[name] = self._average.get(name, 0.0) + left * log(2) / self.rules.half_life_ms
             for scope, count in self.world.live.items():
                 if scope.startswith("repository:") and (repository := scope.removeprefix("repository:")):
                     self.launched(repository, count)
-        return self._used
+        return self._average
 
     def _sharer(self, repository: str) -> str:
         return repository.split("/", 1)[0] if self.rules.by == "owner" else repository
 
     def launched(self, repository: str, count: int = 1) -> None:
-        """Runners that are live, or were just decided, count before their jobs end."""
-        name, used = self._sharer(repository), self._usage()
-        used[name] = used.get(name, 0.0) + count * JOB_PRIOR_MS
+        """Runners that are live, or were just decided."""
+        self._averages()  # what is live counts once
+        name = self._sharer(repository)
+        self._running[name] = self._running.get(name, 0) + count
+
+    def machines(self, repository: str, more: int = 0) -> float:
+        """What its sharer runs by weight, with `more` machines."""
+        self._averages()
+        return (self._running.get(self._sharer(repository), 0) + more) / self._weight(repository)
 
     def turn(self, repository: str, since_ms: UnixMs) -> Turn:
         """The place of this repository's oldest unserved job."""
@@ -78,8 +86,9 @@ class Turns:
         fifo = self.rules.fifo_after_ms
         if fifo is not None and waited_ms >= fifo:
             return 0, 0.0, since_ms
-        share = self._usage().get(self._sharer(repository), 0.0) / self._weight(repository)
-        return 1, share - AGEING * waited_ms, since_ms
+        name, averages = self._sharer(repository), self._averages()
+        owed = max(0.0, averages.get(name, 0.0) - waited_ms / FORGIVEN_MS)
+        return 1, self.machines(repository) + owed / self._weight(repository), since_ms
 
     def _weight(self, repository: str) -> float:
         weight = self._weights.get(repository)

@@ -15,6 +15,7 @@ from scheduling.matching import Taste, access_json, matcher
 from scheduling.model import Job, LaunchTerms, Pool, Runner, Verdict
 from scheduling.placement import Choice, Wish
 from scheduling.policy import Policy, RunnerType
+from scheduling.reuse import Booting, drained, take_free
 from scheduling.upkeep import floor_of, reap
 from scheduling.world import LIVE_NAMES, PAUSED, World
 
@@ -119,22 +120,6 @@ def _release(draft: Draft, pool: str, surplus: int) -> None:
                 surplus -= 1
 
 
-def drained(draft: Draft, runner: Runner) -> bool:
-    """Whether an operator, or the policy by no longer naming its provider or type, wants no more of it.
-
-    Nobody may use a free machine that is paid by a fund which the policy does not name any more.
-    """
-    provider, rtype = runner.offer.provider, runner.runner_type
-    if runner.adopted and runner.state is RunnerState.STARTING:
-        return False  # it may run a job that nobody has told of yet
-    if provider not in draft.policy.providers or rtype not in draft.policy.runner_types:
-        return True
-    if not runner.pool and any(part.fund not in draft.policy.funds for part in runner.hold):
-        return True
-    switches = draft.world.switches
-    return bool(switches) and any(name in switches for name in ("all", f"provider:{provider}", f"type:{rtype}"))
-
-
 def _register(draft: Draft, runner: Runner) -> None:
     pool = draft.world.pools[runner.pool]
     draft.decide(
@@ -146,18 +131,19 @@ def serve(draft: Draft) -> None:
     """Launch for unmet demand in the order of fair share; a free machine of the type is taken first."""
     world = draft.world
     turns = Turns(world, draft.policy.fair_share, draft.now_ms)
-    heap = [(_turn(draft, turns, pool), pool) for pool in _unmet(draft, turns)]
+    booting = Booting(draft, turns)
+    heap = [(_turn(draft, turns, pool), pool) for pool in _unmet(draft, turns, booting)]
     heapq.heapify(heap)
     while heap and draft.launches < LAUNCHES_A_TICK:
         turn, pool = heapq.heappop(heap)
         if len(world.queued.get(pool, ())) <= len(world.supply.get(pool, ())):
             continue
         now = _turn(draft, turns, pool)
-        if now > turn or _serve_one(draft, turns, pool):  # launches since made it somebody else's turn
+        if now > turn or _serve_one(draft, turns, booting, pool):  # launches since made it somebody else's turn
             heapq.heappush(heap, (now, pool))
 
 
-def _unmet(draft: Draft, turns: Turns) -> list[str]:
+def _unmet(draft: Draft, turns: Turns, booting: Booting) -> list[str]:
     """Pools with more demand than supply that some cap does not already forbid to serve."""
     world, found = draft.world, []
     full: dict[str, tuple[Verdict, ...]] = {}
@@ -170,7 +156,7 @@ def _unmet(draft: Draft, turns: Turns) -> list[str]:
             reason = _full(draft, draft.policy.runner_types[name])
             full[name] = (Verdict(name, refusal=reason),) if reason else ()
         refusal = full[name]
-        if refusal and not world.free.get(name) and not world.flexible.get(pool):
+        if refusal and not (world.free.get(name) or world.flexible.get(pool) or booting.owed(record)):
             draft.plan.refusals[pool] = refusal
         elif capped := turns.capped(record.repository):
             draft.plan.refusals[pool] = (Verdict(name, refusal=capped),)
@@ -184,7 +170,7 @@ def _turn(draft: Draft, turns: Turns, pool: str) -> Turn:
     return turns.turn(draft.world.pools[pool].repository, draft.world.jobs[head].queued_ms)
 
 
-def _serve_one(draft: Draft, turns: Turns, pool: str) -> bool:
+def _serve_one(draft: Draft, turns: Turns, booting: Booting, pool: str) -> bool:
     """One runner for the pool's first unserved job. False: the pool cannot be served in this round."""
     world = draft.world
     key = next(islice(world.queued[pool], len(world.supply.get(pool, ())), None))
@@ -192,38 +178,10 @@ def _serve_one(draft: Draft, turns: Turns, pool: str) -> bool:
     if capped := turns.capped(job.repository):
         draft.plan.refusals[pool] = (Verdict(world.pools[pool].runner_type, refusal=capped),)
         return False
-    if not (_take_free(draft, pool, job) or _launch_for(draft, job)):
+    if not (take_free(draft, pool, job) or _launch_for(draft, job) or booting.take_over(pool, job)):
         return False
     turns.launched(job.repository)
     return True
-
-
-def _take_free(draft: Draft, pool_key: str, job: Job) -> bool:
-    """Assign a free machine of the pool's type whose provider and payers this pool may use, the readiest first."""
-    world, policy = draft.world, draft.policy
-    pool = world.pools[pool_key]
-    found: Runner | None = None
-    for runner_id in world.free.get(pool.runner_type, ()):
-        runner = world.runners[runner_id]
-        if pool.providers is not None and runner.offer.provider not in pool.providers:
-            continue
-        if drained(draft, runner) or not _payable(policy, pool, runner):
-            continue
-        if runner.state is RunnerState.READY:
-            found = runner
-            break
-        found = found or runner
-    if found is None:
-        return False
-    draft.decide(m.RunnerAssigned(draft.now_ms, found.id, pool.key, pool.target, pool.repository, job.queued_ms))
-    return True
-
-
-def _payable(policy: Policy, pool: Pool, runner: Runner) -> bool:
-    """Whether every fund that holds money for the runner may pay for the pool's repository."""
-    wish = Wish(policy.runner_types[pool.runner_type], pool.repository, pool.providers, Taste())
-    funds = [policy.funds.get(part.fund) for part in runner.hold]
-    return all(fund is not None and placement.pays(fund, wish, runner.offer) for fund in funds)
 
 
 def _launch_for(draft: Draft, job: Job) -> bool:
