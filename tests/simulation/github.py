@@ -103,11 +103,11 @@ class GitHubClient:
         strikes = self.weather.strikes
 
         def act() -> None:
+            if strikes("github_422"):  # for a moment also of one that has just gone with its job
+                raise RunnerBusy(Trouble.TRANSIENT, "422: a job runs on it")
             found = self.truth.registrations.get(registration_id)
             if found is None:
                 return
-            if strikes("github_422"):
-                raise RunnerBusy(Trouble.TRANSIENT, "422: a job runs on it")
             try:
                 self.truth.unregister(found, self.true.now_ms())
             except StillRunning:
