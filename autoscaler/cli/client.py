@@ -101,15 +101,27 @@ def show_list(name: str, query: Mapping[str, str], *, as_json: bool) -> int:
     return 0
 
 
-def why(job_id: str, *, as_json: bool) -> int:
-    """`why JOB_ID`: GET /api/v1/jobs/JOB_ID on one screen."""
-    found = _client().get(f"jobs/{quote(job_id, safe='')}")
+def why(subject: str, *, as_json: bool) -> int:
+    """`why JOB_ID`: GET /api/v1/jobs/JOB_ID on one screen; `why fund:NAME` likewise of a fund."""
+    if subject.startswith("fund:"):
+        return _why_fund(subject.removeprefix("fund:"), as_json=as_json)
+    found = _client().get(f"jobs/{quote(subject, safe='')}")
     if as_json:
         return print_json(found)
     from autoscaler.cli import terminal
     from autoscaler.views import why_text
 
     terminal.show([why_text.screen(found)])
+    return 0
+
+
+def _why_fund(name: str, *, as_json: bool) -> int:
+    found = _client().get(f"funds/{quote(name, safe='')}")
+    if as_json:
+        return print_json(found)
+    from autoscaler.cli import tables, terminal
+
+    terminal.show(tables.fund(found))
     return 0
 
 

@@ -136,10 +136,14 @@ print what a fund paid for in a month, by repository: for its sponsor
   autoscaler funds statement gcp-gift --month 2026-11
 {_ASKS}""",
     "why": f"""\
-say why a job waits, or why it ran where it did at that price
+say why a job waits, or why it ran where it did at that price; or what spent and holds a fund
+
+  autoscaler why 31415926535
+  autoscaler why fund:gcp-gift
 
 The answer in one sentence, then the evidence on one screen: its runner types and pool, every offer in rank order
-with its refusal, the fund that pays, and how long each stage took. --json is GET /api/v1/jobs/JOB_ID.{_ASKS}""",
+with its refusal, the fund that pays, and how long each stage took. --json is
+GET /api/v1/jobs/JOB_ID or /api/v1/funds/NAME.{_ASKS}""",
     "pause": f"""\
 launch nothing, in the whole fleet; what runs goes on{_SWITCH}""",
     "resume": f"""\

@@ -164,7 +164,9 @@ def _client_commands(commands: Commands) -> None:
     statement = _add(funds, "funds statement", _fund_statement)
     statement.add_argument("name", metavar="NAME", help="a fund")
     statement.add_argument("--month", required=True, metavar="YYYY-MM", help="a month, UTC")
-    _add(commands, "why", _why).add_argument("job_id", metavar="JOB_ID", help="GitHub's job id, or ID.ATTEMPT")
+    _add(commands, "why", _why).add_argument(
+        "subject", metavar="JOB_ID|fund:NAME", help="GitHub's job id or ID.ATTEMPT, or a fund"
+    )
 
 
 def _switch_commands(commands: Commands) -> None:
@@ -266,7 +268,7 @@ def _fund_statement(args: argparse.Namespace) -> int:
 def _why(args: argparse.Namespace) -> int:
     from autoscaler.cli import client
 
-    return client.why(args.job_id, as_json=args.json)
+    return client.why(args.subject, as_json=args.json)
 
 
 def _switch(name: str) -> Run:

@@ -185,6 +185,33 @@ def funds(found: Document) -> Rendered:
             yield Text(warning, style="yellow")
 
 
+HOLDERS = 12
+
+
+def fund(found: Document) -> Rendered:
+    """`why fund:NAME`: the answer, what spent it, what holds it."""
+    yield Text(f"fund {found['name']}  ", style="bold").append(plain(found["sentence"]))
+    yield Text.assemble(("its dollar  ", "dim"), plain(found["dollar"]))
+    for warning in found["warnings"]:
+        yield Text(warning, style="yellow")
+    for by, title in (("repository", "Spent by repository"), ("month", "Spent by month")):
+        grid = table(title, by, ">jobs", ">machine hours", ">cost")
+        for row in found[f"spent_by_{by}"]:
+            name = plain(row[by]) if row[by] else Text("machines without a job", style="dim")
+            grid.add_row(name, f"{row['jobs']:,}", f"{row['machine_hours']:,.1f}", dollars(row["amount_usd"]))
+        if grid.row_count:
+            yield grid
+    if not found["held_by"]:
+        return
+    grid = table("Held by live runners", "runner", "state", "offer", "repository", "job", ">held", "until")
+    for row in found["held_by"][:HOLDERS]:
+        cells = (plain(row[name]) for name in ("runner", "state", "offer", "repository", "job"))
+        grid.add_row(*cells, dollars(row["amount_usd"]), row["until"][:16].replace("T", " "))
+    yield grid
+    if (more := found["held_runners"] - min(HOLDERS, len(found["held_by"]))) > 0:
+        yield Text(f"and {more} more", style="dim")
+
+
 def statement(found: Document) -> Rendered:
     grid = table(f"{found['fund']}, {found['month']}", "repository", ">jobs", ">machine hours", ">cost")
     for row in found["repositories"]:

@@ -25,7 +25,7 @@ from autoscaler.store.store import StoreAway
 from autoscaler.views import fleet as fleet_views
 from autoscaler.views import funds as fund_views
 from autoscaler.views import jobs_and_runners as views
-from autoscaler.views import why
+from autoscaler.views import why, why_fund
 from autoscaler.views.jobs_and_runners import BadQuery, NoSuchThing, View
 from autoscaler.views.values import usd
 from scheduling.model import MicroUSD
@@ -98,6 +98,7 @@ class HttpApi:
         }
         found = [_get(f"/api/v1/{name}", self._list(answer)) for name, answer in lists.items()]
         found += [_get("/api/v1/jobs/{id}", self._job), _get("/api/v1/stream", self._listen)]
+        found.append(_get("/api/v1/funds/{name}", self._fund))
         found.append(_get("/api/v1/funds/{name}/statement", self._statement))
         found.append(web.post("/api/v1/funds/{name}/spent", _answered(self._state_spent)))
         for name in ("pause", "resume", "drain", "undrain"):
@@ -151,6 +152,11 @@ class HttpApi:
         return handle
 
     # ---- funds ---------------------------------------------------------------------------------------------
+
+    async def _fund(self, request: web.Request) -> web.StreamResponse:
+        self._auth.reader(request)
+        views.check(request.query)
+        return _json(why_fund.of_fund(await self._source.view(), request.match_info["name"]))
 
     async def _statement(self, request: web.Request) -> web.StreamResponse:
         self._auth.reader(request)

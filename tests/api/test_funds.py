@@ -51,3 +51,22 @@ async def test_a_statement_adds_up(served: Served) -> None:
 async def test_a_gift_that_will_expire_unused_is_warned_of(served: Served) -> None:
     warnings = [text for row in (await served.get("funds"))["funds"] for text in row["warnings"]]
     assert any("of gcp-gift will expire unused at the present rate" in text for text in warnings)
+
+
+async def test_why_a_fund_names_what_spent_and_what_holds_it(served: Served) -> None:
+    found = await served.get("funds/gcp-gift")
+    assert found["sentence"].startswith("It is open: $")
+    assert found["dollar"]
+    micro = [round(float(row["amount_usd"]) * 1_000_000) for row in found["spent_by_repository"]]
+    months = [round(float(row["amount_usd"]) * 1_000_000) for row in found["spent_by_month"]]
+    assert sum(micro) == sum(months) == round(float(found["settled_usd"]) * 1_000_000) > 0
+    held = [round(float(row["amount_usd"]) * 1_000_000) for row in found["held_by"]]
+    assert sum(held) == round(float(found["held_usd"]) * 1_000_000)
+    assert len(held) == found["held_runners"]
+
+
+async def test_why_a_closed_fund_says_what_would_open_it(served: Served) -> None:
+    found = await served.get("funds/old-grant")
+    assert found["sentence"].startswith("It pays for no launch now: ")
+    assert "autoscaler funds set old-grant" in found["sentence"]
+    assert "no fund 'nobody'" in (await served.get("funds/nobody", status=404))["error"]

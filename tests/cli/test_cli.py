@@ -99,6 +99,8 @@ async def test_k29_why(asked: Served, terminal: Terminal) -> None:
     out, _ = await terminal.run("why", "2308")
     assert "No offer can serve it now. The best, rocm-lab/sim-1a/mi300-slot/on_demand: rocm-lab runs its" in out
     assert await terminal.json("why", "2308") == await asked.get("jobs/2308")
+    assert "Spent by repository" in (await terminal.run("why", "fund:gcp-gift"))[0]
+    assert await terminal.json("why", "fund:gcp-gift") == await asked.get("funds/gcp-gift")
     _, err = await terminal.run("why", "4711", code=1)
     assert err.startswith("autoscaler: no job 4711 is known")
     await terminal.run("why", "../../healthz", code=1)
