@@ -17,7 +17,7 @@ from autoscaler.inventory import Inventory
 from autoscaler.planner.planner import Planner
 from autoscaler.store.store import StoreAway
 from autoscaler.sweep import REDELIVERY_MS, STUCK_MS, Sweep
-from providers.base import ProviderError
+from providers.base import HostKeeper, ProviderError
 from scheduling import messages as m
 from scheduling.lifecycle import RunnerState
 from scheduling.matching import target_of
@@ -35,6 +35,8 @@ CONFIRM_MS: DurationMs = 12_000
 OFFERS_MS: DurationMs = 600_000
 ROOM_MS: DurationMs = 30_000
 """Between offers that count what a cluster has room for, which others use too."""
+CALLERS_MS: DurationMs = 5_000
+"""Between looks at offers of hosts that call us: no call goes out, and one that just joined is used at once."""
 REGISTRATIONS_MS: DurationMs = 120_000
 RETRY_MS: DurationMs = 5_000
 LONGEST_RETRY_MS: DurationMs = 60_000
@@ -88,7 +90,9 @@ class Reconciler:
         ]
 
     def _offers_gap_ms(self, name: str) -> DurationMs:
-        provider = self.daemon.policy.providers.get(name)
+        keeper, provider = self.daemon.parts.providers.get(name), self.daemon.policy.providers.get(name)
+        if isinstance(keeper, HostKeeper) and keeper.sponsors:
+            return CALLERS_MS
         return ROOM_MS if provider and provider.from_cluster else OFFERS_MS
 
     def _inventory_gap_ms(self, name: str) -> DurationMs:

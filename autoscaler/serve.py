@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from aiohttp import web
@@ -19,8 +20,10 @@ from autoscaler.effects import Fleet, Parts
 from autoscaler.events.recording import Recorder
 from autoscaler.github.client import AppCredentials, GitHub
 from autoscaler.http import api as http_api
-from autoscaler.http import runner_api, webhook
+from autoscaler.http import host_api, runner_api, webhook
+from autoscaler.http.auth import ApiAuth
 from autoscaler.http.head_guard import KEEPALIVE_SECONDS, guarded
+from autoscaler.http.host_api import HostApi
 from autoscaler.http.runner_api import RunnerApi
 from autoscaler.http.webhook import Receiver
 from autoscaler.metrics import Metrics
@@ -62,6 +65,7 @@ class Replica:
         key = settings.require("fleet_key")
         self.metrics = Metrics()
         self.store = Store(settings.redis_url, settings.fleet, key)
+        self.hosts = self.store.hosts(clock)
         self.github = GitHub(
             [AppCredentials(str(app.app_id), app.private_key) for app in settings.require("github_apps")],
             base_url=settings.github_url,
@@ -78,6 +82,8 @@ class Replica:
             self.daemon.heard = self.recorder.hear
         self.runner_api = RunnerApi(self.store, key, clock)
         self.runner_api.explain = self.source.explain
+        auth = ApiAuth(settings.api_tokens)
+        self.host_api = HostApi(self.hosts, lambda: self.daemon.parts.providers, settings.fleet, key, auth)
         self.port = settings.port
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
@@ -91,6 +97,7 @@ class Replica:
         built: dict[str, tuple[object, Provider]] = {}
         for name, provider in loaded.policy.providers.items():
             config = provider_config(loaded.policy, name, loaded.settings[name], self.settings.fleet)
+            config = replace(config, board=self.hosts)
             mark = (provider.kind, config)
             known = self._providers.get(name)
             if known is not None and known[0] == mark:
@@ -120,6 +127,7 @@ class Replica:
                 receiver.record = self.recorder.take
             app.add_routes(webhook.routes(receiver))
         app.add_routes(runner_api.routes(self.runner_api))
+        app.add_routes(host_api.routes(self.host_api))
         http_api.add_to(app, self.source, self.metrics, self.settings.api_tokens)
         return app
 
@@ -149,6 +157,7 @@ class Replica:
     async def stop(self) -> None:
         """Drain: no new requests, effects under way end, the lease goes to another replica."""
         self.runner_api.close()
+        self.host_api.close()
         await self.daemon.stop()
         if self._leading:
             await asyncio.gather(self._leading, return_exceptions=True)

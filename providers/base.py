@@ -155,6 +155,61 @@ class TellsTaken(Protocol):
         """Those of these spot machines, no longer listed and not stopped by us, that the account says it took."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """One host as the board has it, at one instant.
+
+    `wanted` are machines that the host has not confirmed yet, by runner id: what to launch, or None for one that
+    shall end. `report` is the host's last word: `leases`, `answers` by runner id to what was wanted up to the
+    board's number `acted`, and `has`, its hardware. `present`: it was heard within the last minute of real time.
+    """
+
+    joined: bool = False
+    present: bool = False
+    since_ms: UnixMs = 0  # when it joined or, before that, when it was first looked for
+    reported_ms: UnixMs = 0
+    acted: int = 0
+    report: Mapping[str, Any] = field(default_factory=dict)
+    wanted: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    paused: str = ""  # by whom
+    keep_minutes: int = 0  # how long the work of a failed machine is kept for debugging
+
+
+class HostBoard(Protocol):
+    """What is wanted of hosts, and the last word of those that call us: kept where every replica sees it.
+
+    A host is named `PROVIDER/HOST`. Every method may raise `Transient`.
+    """
+
+    async def read(self, host: str) -> HostState: ...
+
+    async def look_for(self, host: str) -> UnixMs:
+        """Remember when a host that has not joined was first looked for; that time."""
+
+    async def want(self, host: str, runner_id: str, launch: Mapping[str, Any] | None) -> int:
+        """Ask for a machine, or with None for its end, which nothing takes back. The board's number from then."""
+
+    async def withdraw(self, host: str, runner_id: str) -> None:
+        """No longer ask for that machine."""
+
+
+@runtime_checkable
+class HostKeeper(Protocol):
+    """A provider whose machines are slots of named hosts: what the daemon's `/host/v1` asks it."""
+
+    hosts: Sequence[str]
+    sponsors: Mapping[str, str]  # SHA-256 of a join token, hex -> whose it is; empty where hosts do not call us
+
+    def program(self) -> bytes:
+        """What a host that calls us installs."""
+
+    def terms(self, host: str) -> Mapping[str, Any]:
+        """What a host that calls us must know of its slots."""
+
+    def lacks(self, host: str, has: Mapping[str, Any]) -> str:
+        """What the probed hardware has less of than the policy sells; empty when all is there."""
+
+
 class Clock(Protocol):
     """The part of `autoscaler.clock` that a provider may use."""
 
@@ -178,6 +233,8 @@ class ProviderConfig:
     settings: Any  # an instance of the kind's settings model
     needs: Mapping[str, Hardware]
     from_cluster: bool = False
+
+    board: HostBoard | None = field(default=None, compare=False, repr=False)  # the running daemon's
 
 
 class Kind(Protocol):

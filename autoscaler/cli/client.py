@@ -37,13 +37,16 @@ class Client:
     def post(self, path: str, body: Document) -> Document:
         return self._ask("POST", path, json.dumps(body).encode())
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> Document:
+    def post_to_host(self, path: str, body: Document) -> Document:
+        return self._ask("POST", path, json.dumps(body).encode(), under="host/v1")
+
+    def _ask(self, method: str, path: str, body: bytes | None, under: str = "api/v1") -> Document:
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/json"
         if self._settings.token:
             headers["Authorization"] = f"Bearer {self._settings.token}"
-        url = f"{self._settings.api_url}/api/v1/{path}"
+        url = f"{self._settings.api_url}/{under}/{path}"
         try:
             with self._opener.open(Request(url, body, headers, method=method), timeout=ANSWER_SECONDS) as answer:
                 found = json.loads(answer.read(ANSWER_MAX))
@@ -153,6 +156,20 @@ def switch(name: str, target: str, *, as_json: bool) -> int:
     what = "the fleet" if found["target"] == "fleet" else found["target"]
     done = {"pause": "paused", "resume": "resumed", "drain": "drained", "undrain": "open again"}[name]
     print(f"{what} is {done} from the leader's next round on (by {found['by']})")
+    return 0
+
+
+def host_switch(name: str, host: str, minutes: int | None, *, as_json: bool) -> int:
+    """`host pause`, `host resume`, `host keep`: POST /host/v1/PROVIDER/HOST/NAME."""
+    body = {} if minutes is None else {"minutes": minutes}
+    found = _client().post_to_host(f"{quote(host)}/{name}", body)
+    if as_json:
+        return print_json(found)
+    keeps = (
+        f"keeps what failed machines leave for {minutes} min" if minutes else "keeps nothing of failed machines"
+    )
+    done = {"pause": "is paused; running jobs finish", "resume": "is open again", "keep": keeps}[name]
+    print(f"{found['host']} {done} (by {found['by']})")
     return 0
 
 

@@ -56,6 +56,12 @@ POLICY = "Check, explain and import policy files. None of these asks a daemon, a
 _ASKS = "\nAsks the daemon at AUTOSCALER_API_URL."
 _SWITCH = "\nNeeds a token with scope write in AUTOSCALER_API_TOKEN_FILE. Takes effect within a second."
 
+_HOST = """
+Asks the daemon at AUTOSCALER_API_URL. Needs a token with scope write in AUTOSCALER_API_TOKEN_FILE, or the join
+token of the sponsor who joined the host."""
+
+HOST = "Offer a machine of yours to a daemon, and take it back."
+
 RECORD = "Record events, so that policies can be tried on them. `serve --record DIR` does it as they come."
 
 COMMANDS = {
@@ -159,6 +165,28 @@ list every disagreement between store, clouds and GitHub
 
 Reads everything and changes nothing, with the settings of `serve`. What is found is looked at again after 15 s,
 and only what is still so is listed. 1 if anything is.""",
+    "host join": """\
+offer this machine to a daemon: check it, register it, and serve it from now on
+
+TOKEN is your join token, from the daemon's operator; the policy must list this host. Nothing needs to reach this
+machine: it calls URL. Run as root with systemd, where it installs the unit autoscaler-host; without systemd the
+command goes on and serves the host itself. Needs nothing installed but Python; without this package:
+
+  curl -fsS URL/host/v1/program | sudo python3 - join URL TOKEN""",
+    "host run": """\
+serve this machine, which has joined: what the unit autoscaler-host runs
+
+Jobs go on when it stops, and it finds them when it starts again.""",
+    "host pause": f"""\
+place nothing more on a donated host; running jobs finish{_HOST}""",
+    "host resume": f"""\
+end a host's pause{_HOST}""",
+    "host keep": f"""\
+keep what a failed machine leaves on a host, for debugging
+
+For so many minutes its slot is out of use; 0 ends it. The log and the slot say where it lies.
+
+  autoscaler host keep rocm-lab/gpu1 30{_HOST}""",
     "replay": """\
 send recorded deliveries to a webhook receiver, signed, with the recorded spacing
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from autoscaler.cli import help as text
+from autoscaler.cli import hosts as cli_hosts
 from autoscaler.cli import trials as cli_trials
 from autoscaler.cli.usage import PROBLEMS, WRONG, Unusable
 from scheduling.lifecycle import RunnerState
@@ -58,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     _policy_commands(commands)
     _client_commands(commands)
     _switch_commands(commands)
+    _host_commands(commands)
     _check_commands(commands)
     _trial_commands(commands)
     return top
@@ -176,6 +178,15 @@ def _switch_commands(commands: Commands) -> None:
         _add(commands, name, _switch(name)).add_argument(
             "target", type=_target, metavar="TARGET", help=text.TARGET
         )
+
+
+def _host_commands(commands: Commands) -> None:
+    group = commands.add_parser("host", help="offer a machine of yours to a daemon", description=text.HOST)
+    host = group.add_subparsers(metavar="COMMAND", required=True)
+    cli_hosts.add_join(_add(host, "host join", cli_hosts.join, json=False))
+    cli_hosts.add_run(_add(host, "host run", cli_hosts.run, json=False))
+    for name in ("pause", "resume", "keep"):
+        cli_hosts.add_switch(_add(host, f"host {name}", cli_hosts.switch(name)), name)
 
 
 def _check_commands(commands: Commands) -> None:

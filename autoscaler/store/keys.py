@@ -34,6 +34,8 @@ KEYS: tuple[KeySpec, ...] = (
     KeySpec("rejects", "stream", "`id`, `e`, `why`: inbox entries set aside", "about REJECTS_LENGTH entries"),
     KeySpec("jit:<runner>", "string", "sealed JIT config that waits for its machine", "JIT_LIFE_MS"),
     KeySpec("machine:<runner>", "string", "nonce of the one machine that may speak for it", "MACHINE_LIFE_MS"),
+    KeySpec("host:<host>", "hash", "what is wanted of a donated host, its last report, who joined it", "-"),
+    KeySpec("heard:<host>", "string", "that a host which calls us has done so lately", "PRESENT_MS"),
     *(
         KeySpec(kind, "hash", f"key -> JSON of one {record.__name__} ({kind} record)", "deleted by commit")
         for kind, record in RECORD_TYPES.items()
@@ -70,3 +72,9 @@ class Keys:
 
     def machine(self, runner_id: str) -> str:
         return f"{self.prefix}machine:{runner_id}"
+
+    def host(self, host: str) -> str:
+        return f"{self.prefix}host:{host}"
+
+    def heard(self, host: str) -> str:
+        return f"{self.prefix}heard:{host}"

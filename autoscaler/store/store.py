@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autoscaler.clock import Clock
 from autoscaler.store import codec
 from autoscaler.store import url as redis_url
 from autoscaler.store.codec import Undecodable
 from autoscaler.store.embedded import Embedded
+from autoscaler.store.hosts import Hosts
 from autoscaler.store.keys import (
     APPENDED_LIFE_MS,
     JIT_LIFE_MS,
@@ -280,6 +282,12 @@ class Store:
             return codec.queued_ms(record) if record else 0
         except Undecodable:
             return 0
+
+    # ---- hosts ---------------------------------------------------------------------------------------------
+
+    def hosts(self, clock: Clock) -> Hosts:
+        """The part that is about donated hosts."""
+        return Hosts(lambda: self._link, self._keys, self._seal, clock)
 
     @property
     def _link(self) -> RedisLink:

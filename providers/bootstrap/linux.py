@@ -125,6 +125,9 @@ class Machine:
     def report(self, stage: str, detail: str = "", log: list[str] | None = None) -> None:
         """The daemon hears how old a report is, not when it was: clocks of machines differ."""
         self.reports.put({"stage": stage, "detail": detail[:500], "log": log or [], "at": time.monotonic()})
+        if "stages" in self.plan:  # for whoever looks after the machine
+            with contextlib.suppress(OSError), open(self.plan["stages"], "a", encoding="ascii") as file:
+                file.write(f"{stage}\n")
 
     def give_up(self, why: str, stage: str = "failed") -> None:
         self.doing = ""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from providers.base import OutcomeUnknown, ProviderError, Refused, Transient, Unauthorized
+from providers.ssh.packed import slots_program
 from providers.ssh.settings import HostSettings, SshSettings
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Client:
         unknown = OutcomeUnknown if launching else Transient
         async with self._sessions:
             connection = await self._connected()
-            program = files("providers.ssh").joinpath("host.py").read_bytes()
+            program = slots_program()
             data = b"%d\n" % len(program) + program + json.dumps(request).encode()
             try:
                 async with asyncio.timeout(CALL_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""The adapter of kind `ssh`: five verbs on the slots of donated hosts.
+"""The adapter of kind `ssh`: five verbs on the slots of donated hosts, whichever way calls reach them.
 
 A lease on the host, named by the runner, makes a launch idempotent. A reference is `HOST/RUNNER ID`. Hosts come
 and go: one that is away offers nothing, and what it was last known to run counts as running until its own timer
@@ -29,7 +29,9 @@ from providers.base import (
 )
 from providers.retry import ask
 from providers.ssh.client import Away, Client, Ended, Full
-from providers.ssh.request import launch_request, offer, request
+from providers.ssh.outbound import Outbound
+from providers.ssh.packed import caller_program
+from providers.ssh.request import lacks, launch_request, offer, request, size
 from providers.ssh.settings import HostSettings, SshSettings
 from scheduling.model import DurationMs, Offer, UnixMs
 
@@ -45,34 +47,44 @@ class Known:
     """One host as far as this process knows it."""
 
     settings: HostSettings
-    client: Client
+    client: Client | Outbound
     listed: bool = False
     away_since_ms: UnixMs = 0
     machines: dict[str, tuple[Instance, UnixMs]] = field(
         default_factory=dict
     )  # by ref; surely over after that time
+    said: str = ""  # why it offers nothing, or less
 
 
 class Ssh:
-    """The hosts of one donor."""
+    """The hosts of one donor. `hosts`, `sponsors`, `terms` and `lacks` are for hosts that call us."""
 
     def __init__(self, config: ProviderConfig, clock: Clock) -> None:
         self._config = config
         self._settings: SshSettings = config.settings
         self._clock = clock
-        self._hosts = {
-            host.name: Known(host, Client(config.name, host, config.settings)) for host in config.settings.hosts
-        }
+        self._outbound = self._settings.reach == "outbound"
+        self._hosts = {host.name: Known(host, self._client(host)) for host in config.settings.hosts}
+        self.hosts = tuple(self._hosts)
+        self.sponsors = {sha256: name for name, sha256 in self._settings.sponsors.items()}
+
+    def _client(self, host: HostSettings) -> Client | Outbound:
+        if not self._outbound:
+            return Client(self._config.name, host, self._settings)
+        return Outbound(self._config.name, host, self._config.board, self._clock)
+
+    # ---- the five verbs ------------------------------------------------------------------------------------
 
     async def offers(self) -> Sequence[Offer]:
         """One offer a host that answers and has what the policy says; slots out of use are not counted."""
         found = await asyncio.gather(*map(self._offer, self._hosts.values()), return_exceptions=True)
         failed = [each for each in found if isinstance(each, BaseException)]
-        for error in failed:
-            if not isinstance(error, ProviderError):
-                raise error
-            log.warning("%s", error)
-        if failed and len(failed) == len(found):
+        for host, each in zip(self._hosts.values(), found, strict=True):
+            if isinstance(each, BaseException) and not isinstance(each, ProviderError):
+                raise each
+            if isinstance(each, BaseException):
+                self._say(host, str(each))
+        if failed and len(failed) == len(found) and not self._outbound:
             raise failed[0]
         return [each for each in found if isinstance(each, Offer) and each.count]
 
@@ -106,7 +118,11 @@ class Ssh:
             raise Refused(
                 f"{self._config.name}: settings.hosts names no {name} any more, whose machine {ref} may run"
             )
-        body = {**request("terminate", self._config.fleet, self._settings, host.settings), "runner_id": runner_id}
+        body = {
+            **request("terminate", self._config.fleet, self._settings, host.settings),
+            "runner_id": runner_id,
+            "keep_s": 60 * await self._keep_minutes(name),
+        }
         answer = await ask(self._clock, lambda: host.client.call(body))
         if answer["cooled"]:
             log.warning("%s: a slot of %s is out of use: %s", self._config.name, name, answer["cooled"])
@@ -127,14 +143,45 @@ class Ssh:
     async def close(self) -> None:
         await asyncio.gather(*(host.client.close() for host in self._hosts.values()))
 
+    # ---- hosts that call us --------------------------------------------------------------------------------
+
+    def program(self) -> bytes:
+        return caller_program()
+
+    def terms(self, host: str) -> Mapping[str, Any]:
+        """What it must know of its slots: `launcher`, `slots` with their devices, and how large one is."""
+        settings = self._hosts[host].settings
+        body = request("", self._config.fleet, self._settings, settings)
+        return {"launcher": body["launcher"], "slots": body["slots"], **size(settings)}
+
+    def lacks(self, host: str, has: Mapping[str, Any]) -> str:
+        """What the probed hardware has less of than the policy sells; empty when all is there."""
+        return lacks(self._hosts[host].settings, has)
+
+    # ---- one host ------------------------------------------------------------------------------------------
+
     async def _offer(self, host: Known) -> Offer:
         body = request("probe", self._config.fleet, self._settings, host.settings)
         has = await ask(self._clock, lambda: host.client.call(body))
-        if lacks := _lacks(host.settings, has):
+        if lacks := self.lacks(host.settings.name, has):
             raise Refused(f"{self._config.name}: host {host.settings.name} {lacks}")
-        for slot, why in has["cooled"].items():
-            log.warning("%s: slot %s of %s is out of use: %s", self._config.name, slot, host.settings.name, why)
-        return offer(self._config.name, host.settings, host.settings.slots - len(has["cooled"]))
+        where = f"{self._config.name}: slot {{}} of {host.settings.name} is out of use: {{}}"
+        self._say(host, "; ".join(where.format(slot, why) for slot, why in has["cooled"].items()))
+        return offer(self._config.name, host.settings, max(0, host.settings.slots - len(has["cooled"])))
+
+    def _say(self, host: Known, text: str) -> None:
+        """In the log, when it is news."""
+        if text and text != host.said:
+            log.warning("%s", text)
+        host.said = text
+
+    async def _keep_minutes(self, host: str) -> int:
+        """A switch that must not hold up the end of a machine."""
+        try:
+            board = self._config.board
+            return (await board.read(f"{self._config.name}/{host}")).keep_minutes if board else 0
+        except ProviderError:
+            return 0
 
     async def _list(self, host: Known) -> list[Instance]:
         body, now_ms = request("list", self._config.fleet, self._settings, host.settings), self._clock.now_ms()
@@ -171,19 +218,6 @@ def _instance(host: HostSettings, lease: Mapping[str, Any]) -> Instance:
     )
 
 
-def _lacks(host: HostSettings, has: Mapping[str, Any]) -> str:
-    """What the probed hardware has less of than the policy sells; empty when all is there."""
-    if has["arch"] != host.arch:
-        return f"is {has['arch']}, and the policy says {host.arch}"
-    if has["missing"]:
-        return f"has no {', '.join(has['missing'])}"
-    for what, sold in (("cpus", host.cpus), ("memory_mib", host.memory_gib * 1024), ("disk_gib", host.disk_gib)):
-        least = sold * host.slots * (95 if what == "memory_mib" else 100) // 100  # firmware and kernel keep some
-        if has[what] < least:
-            return f"has {what} {has[what]}, and its {host.slots} slots sell {sold * host.slots}"
-    return ""
-
-
 class SshKind:
     name = "ssh"
     settings = SshSettings
@@ -191,7 +225,7 @@ class SshKind:
     takes_image = False
 
     def build(self, config: ProviderConfig, clock: Clock) -> Provider:
-        if find_spec("asyncssh") is None:
+        if config.settings.reach == "ssh" and find_spec("asyncssh") is None:
             raise MissingSdk(
                 f"provider {config.name} is of kind ssh, which needs asyncssh: "
                 'pip install "runner-autoscaler[ssh]"'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from providers.base import LaunchSpec, Refused
@@ -53,6 +54,28 @@ def request(call: str, fleet: str, settings: SshSettings, host: HostSettings) ->
     }
 
 
+def size(host: HostSettings) -> dict[str, int]:
+    """The limits of one slot."""
+    return {"cpus": host.cpus, "memory_mib": host.memory_gib * 1024}
+
+
+def lacks(host: HostSettings, has: Mapping[str, Any]) -> str:
+    """What the probed hardware has less of than the policy sells; empty when all is there."""
+    if has["arch"] != host.arch:
+        return f"is {has['arch']}, and the policy says {host.arch}"
+    if has["missing"]:
+        return f"has no {', '.join(has['missing'])}"
+    if host.gpu and host.gpu.vendor in has["gpus"]:
+        there, sold = len(has["gpus"][host.gpu.vendor]), host.gpu.count * host.slots
+        if there < sold:
+            return f"has {there} GPUs of {host.gpu.vendor}, and its {host.slots} slots sell {sold}"
+    for what, sold in (("cpus", host.cpus), ("memory_mib", host.memory_gib * 1024), ("disk_gib", host.disk_gib)):
+        least = sold * host.slots * (95 if what == "memory_mib" else 100) // 100  # firmware and kernel keep some
+        if has[what] < least:
+            return f"has {what} {has[what]}, and its {host.slots} slots sell {sold * host.slots}"
+    return ""
+
+
 def launch_request(spec: LaunchSpec, settings: SshSettings, host: HostSettings) -> dict[str, Any]:
     """Refused when settings lack a part. Holds the callback token."""
     package = settings.runner.for_arch(host.arch)
@@ -74,8 +97,7 @@ def launch_request(spec: LaunchSpec, settings: SshSettings, host: HostSettings) 
         "tags": spec.tags,
         "instance_type": spec.offer.instance_type,
         "lifetime_s": -(-spec.lifetime_ms // 1000),
-        "cpus": host.cpus,
-        "memory_mib": host.memory_gib * 1024,
+        **size(host),
         "boot": spec.boot,
         "plan": plan,
         "programs": {name: program(file).decode() for name, file in PROGRAMS.items()},

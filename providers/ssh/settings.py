@@ -1,4 +1,4 @@
-"""`settings:` of a provider of kind ssh: the inventory of its hosts, and how to get in."""
+"""`settings:` of a provider of kind ssh: the inventory of its hosts, and how they are reached."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from providers.bootstrap import RunnerPackage
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
 Device = Annotated[str, StringConstraints(pattern=r"^/dev/[A-Za-z0-9_./-]+$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$", to_lower=True)]
 HostKey = Annotated[
     str,
-    StringConstraints(pattern=r"^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/=]+( .*)?$"),
+    StringConstraints(pattern=r"^$|^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/=]+( .*)?$"),
 ]
 
 
@@ -46,7 +47,10 @@ class HostSettings(Part):
     address: str = Field(default="", description="host name or IP address; left out: the name")
     port: int = Field(default=22, ge=1, le=65535)
     user: str = Field(default="autoscaler", pattern=r"^[a-z_][a-z0-9_-]{0,31}$")
-    host_key: HostKey = Field(description="public host key, as `ssh-keyscan` prints it without the name")
+    host_key: HostKey = Field(
+        default="",
+        description="public host key, as `ssh-keyscan` prints it without the name; `reach: ssh` needs it",
+    )
     slots: int = Field(default=1, ge=1, le=4096, description="machines at the same time")
     cpus: int = Field(ge=1, le=1024)
     memory_gib: int = Field(ge=1)
@@ -67,6 +71,12 @@ class HostSettings(Part):
 class SshSettings(Part):
     """The same key and launcher for all hosts; hosts that differ are another provider."""
 
+    reach: Literal["ssh", "outbound"] = Field(
+        default="ssh", description="who calls whom: we the hosts over SSH, or the hosts us over HTTPS"
+    )
+    sponsors: dict[Name, Sha256] = Field(
+        default={}, description="who may join and pause hosts that call us: SHA-256 of each one's join token"
+    )
     hosts: tuple[HostSettings, ...] = Field(default=(), description="the inventory")
     key_file: AbsolutePath | None = Field(
         default=None, description="absolute path of the private key, without a passphrase"
@@ -86,4 +96,22 @@ class SshSettings(Part):
         names = [host.name for host in self.hosts]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"hosts: two are called {twice[0]!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _what_the_reach_needs(self) -> SshSettings:
+        if self.reach == "ssh":
+            if self.sponsors:
+                raise ValueError("sponsors: join tokens are for `reach: outbound`; here the daemon logs in")
+            for number, host in enumerate(self.hosts):
+                if not host.host_key:
+                    raise ValueError(f"hosts.{number}.host_key: expected the public host key of {host.name}")
+            return self
+        if self.key_file:
+            raise ValueError("key_file: hosts of `reach: outbound` call us; remove it")
+        for number, host in enumerate(self.hosts):
+            if useless := sorted({"address", "port", "user", "host_key"} & host.model_fields_set):
+                raise ValueError(f"hosts.{number}.{useless[0]}: hosts of `reach: outbound` call us; remove it")
+        if len(set(self.sponsors.values())) < len(self.sponsors):
+            raise ValueError("sponsors: two have the same token; expected one each")
         return self

@@ -18,7 +18,7 @@ import pytest
 from providers.base import TAG_FLEET, TAG_RUNNER, Instance, LaunchSpec, ProviderConfig
 from providers.conformance import TOKEN, Fault
 from providers.ssh import KIND, SshSettings
-from providers.ssh.host import command_lines
+from providers.ssh.hardware import command_lines
 from tests.providers.ssh_server import Sshd
 
 WORDS = {

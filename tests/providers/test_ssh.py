@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -20,7 +19,9 @@ from providers.conformance import TOKEN
 from providers.registry import kind
 from providers.ssh import KIND, SshSettings
 from providers.ssh.client import COMMAND, Client
-from providers.ssh.host import Bubblewrap, Systemd, command_lines
+from providers.ssh.hardware import command_lines
+from providers.ssh.launchers import Bubblewrap, Systemd, write
+from providers.ssh.packed import slots_program
 from tests.bootstrap import conftest as bootstrap
 from tests.providers.ssh_bench import SshBench
 from tests.providers.ssh_server import Sshd
@@ -65,7 +66,7 @@ def test_the_registry_finds_it():
 def test_a_missing_sdk_names_what_to_install(monkeypatch):
     monkeypatch.setattr("providers.ssh.provider.find_spec", lambda name: None)
     with pytest.raises(MissingSdk, match=r'pip install "runner-autoscaler\[ssh\]"'):
-        KIND.build(type("Config", (), {"name": "lab"})(), None)
+        KIND.build(type("Config", (), {"name": "lab", "settings": SshSettings()})(), None)
 
 
 def test_finding_the_kind_does_not_import_its_sdk():
@@ -230,7 +231,7 @@ async def test_a_slot_that_is_not_clean_is_out_of_use(bench, provider, tmp_path)
 
 def call(request: dict) -> dict:
     """The program on the host, run as the constant command runs it."""
-    program = Path("providers/ssh/host.py").read_bytes()
+    program = slots_program()
     data = b"%d\n" % len(program) + program + json.dumps(request).encode()
     done = subprocess.run(["/bin/sh", "-c", COMMAND], input=data, capture_output=True, check=True)
     return json.loads(done.stdout)
@@ -249,9 +250,7 @@ async def test_nothing_from_a_policy_or_a_job_reaches_a_shell(bench, provider):
 def test_i11_the_launch_data_is_readable_by_its_owner_alone(bench, tmp_path):
     request = {"call": "probe", "folder": str(tmp_path), "launcher": "bubblewrap", "slots": [], "fleet": "f"}
     assert call(request)["cpus"] == os.cpu_count()
-    from providers.ssh import host
-
-    host.write(str(tmp_path / "boot.json"), "secret", 0o600)
+    write(str(tmp_path / "boot.json"), "secret", 0o600)
     assert (tmp_path / "boot.json").stat().st_mode & 0o777 == 0o600
 
 

@@ -18,7 +18,7 @@ CONTRACTS = SETTINGS["tool"]["importlinter"]["contracts"]
 SDKS = next(one["forbidden_modules"] for one in CONTRACTS if one["name"].startswith("Each SDK"))
 
 
-ELSEWHERE = {ROOT / "providers" / "ssh" / "host.py"}
+ELSEWHERE = {ROOT / "providers" / "ssh" / name for name in ("caller.py", "host.py", "launchers.py")}
 """Programs that we send to a machine and that run there, by that machine's clock."""
 
 

