@@ -233,7 +233,6 @@ class ProviderConfig:
     settings: Any  # an instance of the kind's settings model
     needs: Mapping[str, Hardware]
     from_cluster: bool = False
-
     board: HostBoard | None = field(default=None, compare=False, repr=False)  # the running daemon's
 
 

@@ -53,7 +53,7 @@ class Daemon:
     def policy(self, **settings: Any) -> None:
         hosts = [{"name": "attic", "slots": 2, "cpus": 1, "memory_gib": 1}]
         whole = {"reach": "outbound", "launcher": "bubblewrap", "hosts": hosts, **settings}
-        config = ProviderConfig("lab", "test", (), None, SshSettings.model_validate(whole), {}, self.board)
+        config = ProviderConfig("lab", "test", (), None, SshSettings.model_validate(whole), {}, board=self.board)
         self.provider = KIND.build(config, Clock())
 
     async def post(self, path: str, token: str, body: Any = None) -> tuple[int, dict[str, Any]]:
