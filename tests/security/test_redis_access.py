@@ -23,7 +23,7 @@ from autoscaler.store.store import Store
 from tests.daemon.place import Place, until
 
 COMMANDS = (
-    "ping info select wait client|setinfo eval evalsha exists get set mget incr del pexpire "
+    "ping info select wait client|setinfo eval evalsha exists get set mget incr del pexpire pttl "
     "hget hmget hset hdel hscan hgetall hsetnx hincrby xadd xread xrange xlen xtrim xdel"
 )
 """What the store and its scripts need; an operator's ACL rule may name just these."""
