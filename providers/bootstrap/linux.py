@@ -109,11 +109,8 @@ class Machine:
 
     def call(self, path: str, body: Any = None, timeout: float = 15) -> tuple[int, bytes]:
         """One request to the daemon: status and body. No answer at all raises one of NO_ANSWER."""
-        headers = {
-            "Authorization": f"Bearer {self.boot['token']}",
-            "Content-Type": "application/json",
-            "X-Machine-Nonce": self.nonce,
-        }
+        bearer = f"Bearer {self.boot['token']}"
+        headers = {"Authorization": bearer, "Content-Type": "application/json", "X-Machine-Nonce": self.nonce}
         data = None if body is None else json.dumps(body).encode()
         try:
             request = urllib.request.Request(f"{self.base}/{path}", data, headers)
