@@ -6,6 +6,7 @@ What may have been applied without an answer is reported as unknown, never as fa
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,8 +16,9 @@ from autoscaler.github.client import GitHub, GitHubError, NameTaken, RunnerBusy
 from autoscaler.github.target import owner_of
 from autoscaler.http.runner_api import callback_token
 from autoscaler.limits import Rate
+from autoscaler.store.sealing import Seal
 from autoscaler.store.store import StaleFence, StoreAway
-from providers.base import Clock, LaunchSpec, OutcomeUnknown, Provider, ProviderError
+from providers.base import Clock, LaunchSpec, OutcomeUnknown, Provider, ProviderError, Refused
 from scheduling import messages as m
 from scheduling.lifecycle import JobState, RerunState, RunnerState
 from scheduling.model import Runner, UnixMs
@@ -77,6 +79,8 @@ class Effects:
     ) -> None:
         self.world, self.github, self.put_jit = world, github, put_jit
         self.fleet, self.clock, self.observe = fleet, clock, observe
+        self._seal = Seal(fleet.key)
+        self._early: dict[str, m.JitStored] = {}  # configs made before their machines, until the record has them
         self.registrations_listed = asyncio.Event()
         """Set once GitHub was asked what is registered: a store that lost its tail does not know."""
         self.providers: Mapping[str, Provider] = {}
@@ -206,6 +210,11 @@ class Effects:
         }
         if terms.notice:
             boot["notice"] = True
+        if terms.userdata:
+            boot["jit"] = self._seal.unseal(runner.id, base64.b64decode(runner.sealed))
+            boot["queued_ms"] = runner.queued_ms
+            if not boot["jit"]:
+                raise Refused("its JIT config cannot be opened: was AUTOSCALER_FLEET_KEY_FILE changed?")
         return LaunchSpec(
             fleet=self.fleet.name,
             runner_id=runner.id,
@@ -241,8 +250,12 @@ class Effects:
         """
         await self.registrations_listed.wait()
         await self.github.jit_turn(runner.target)
-        if runner.state is not RunnerState.REGISTERING or runner.registration_id:
+        early = runner.terms.userdata and runner.state is RunnerState.PLANNED
+        if runner.registration_id or not (early or runner.state is RunnerState.REGISTERING):
+            self._early.pop(runner.id, None)
             return None
+        if early and runner.id in self._early:
+            return self._early[runner.id]  # the record has not taken it in yet: another one would void it
         name = self.runner_name(runner)
         try:
             jit = await self.github.create_jit(runner.target, name, runner.terms.labels)
@@ -254,7 +267,11 @@ class Effects:
                 await self.github.delete_runner(runner.target, found.id)
             jit = await self.github.create_jit(runner.target, name, runner.terms.labels)
         await self.put_jit(runner.id, jit.config)
-        return m.JitStored(self._now(), runner.id, jit.registration_id)
+        sealed = base64.b64encode(self._seal.seal(runner.id, jit.config)).decode() if early else ""
+        stored = m.JitStored(self._now(), runner.id, jit.registration_id, sealed)
+        if early:
+            self._early[runner.id] = stored
+        return stored
 
     async def _delete_registration(self, runner: Runner) -> m.Event | None:
         if runner.state not in (RunnerState.LEAVING, RunnerState.STOPPING):

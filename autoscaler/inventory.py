@@ -169,6 +169,7 @@ def _terms(rtype: RunnerType | None, policy_hash: str) -> LaunchTerms:
         idle_timeout_ms=known.idle_timeout_ms,
         ready_max_age_ms=known.ready_max_age_ms,
         max_lifetime_ms=known.max_lifetime_ms,
+        userdata=known.bootstrap == "userdata",
     )
 
 

@@ -41,7 +41,8 @@ REGISTRATIONS_MS: DurationMs = 120_000
 RETRY_MS: DurationMs = 5_000
 LONGEST_RETRY_MS: DurationMs = 60_000
 
-_BEFORE_IDLE = (RunnerState.UNKNOWN, RunnerState.STARTING, RunnerState.READY, RunnerState.REGISTERING)
+_BEFORE_MACHINE = (RunnerState.PLANNED, RunnerState.UNKNOWN, RunnerState.STARTING)
+_BEFORE_IDLE = (*_BEFORE_MACHINE, RunnerState.READY, RunnerState.REGISTERING)
 _UNREGISTERED = (RunnerState.READY, RunnerState.REGISTERING)
 _SERVING = (RunnerState.IDLE, RunnerState.BUSY)
 _UNPROVEN = (RunnerState.STOPPING, RunnerState.LEAVING, RunnerState.UNKNOWN)
@@ -171,7 +172,9 @@ class Reconciler:
 
     def _registered(self) -> list[Runner]:
         states = (RunnerState.REGISTERING, RunnerState.IDLE, RunnerState.BUSY, RunnerState.LEAVING)
-        return [self.world.runners[key] for state in states for key in self.world.by_state[state]]
+        early = [self.world.runners[key] for state in _BEFORE_MACHINE for key in self.world.by_state[state]]
+        found = [self.world.runners[key] for state in states for key in self.world.by_state[state]]
+        return found + [runner for runner in early if runner.registration_id]
 
     def _lost(self, runner: Runner) -> bool:
         """Whether it may be registered at a target that we do not know."""

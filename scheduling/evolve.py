@@ -7,7 +7,7 @@ from scheduling import messages as m
 from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
 from scheduling.machine_facts import intents_lost
 from scheduling.model import Runner, UnixMs
-from scheduling.moving import boot_failed, move
+from scheduling.moving import boot_failed, move, unless_registered
 from scheduling.reaping import deadline
 from scheduling.world import Handlers, Key, World
 
@@ -45,6 +45,8 @@ def _leadership(world: World, event: m.LeadershipTaken, now_ms: UnixMs, changed:
     if not event.whole:
         intents_lost(world)
     for key in list(world.by_state[RunnerState.PLANNED]):  # the leader before may have sent any of these calls
+        if world.runners[key].terms.userdata and not world.runners[key].registration_id:
+            continue  # its create call follows its JIT config
         move(world, world.runners[key], RunnerFact.CREATE_UNKNOWN, now_ms, changed, unknown_ms=event.at_ms)
 
 
@@ -108,7 +110,7 @@ def _reap(world: World, event: m.ReapDecided, now_ms: UnixMs, changed: set[Key])
     runner = world.runners[event.runner_id]
     unused = not runner.started_ms
     fields = {"reason": event.reason, "detail": event.detail or runner.detail}
-    if move(world, runner, RunnerFact.REAP, now_ms, changed, **fields):
+    if move(world, runner, unless_registered(runner, RunnerFact.REAP), now_ms, changed, **fields):
         world.totals.reaped_unused += unused
         changed.add(("totals", ""))
         if event.reason is GoneReason.BOOT_TIMEOUT:

@@ -9,7 +9,7 @@ from scheduling import messages as m
 from scheduling.cooling import cool, warm
 from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
 from scheduling.model import Runner, UnixMs
-from scheduling.moving import backoff_ms, failed_once, move
+from scheduling.moving import backoff_ms, failed_once, move, unless_registered
 from scheduling.world import Handlers, Key, World
 
 TRANSIENT_LIMIT = 4
@@ -30,6 +30,7 @@ def _runner_planned(world: World, event: m.RunnerPlanned, now_ms: UnixMs, change
         state=RunnerState.PLANNED,
         planned_ms=event.at_ms,
         pool=event.pool,
+        target=world.pools[event.pool].target if event.terms.userdata and event.pool else "",
         repository=event.repository,
         launched_for=event.launched_for,
         placement=event.placement,
@@ -66,16 +67,20 @@ def _create_failed(world: World, event: m.CreateFailed, now_ms: UnixMs, changed:
     if runner.state is RunnerState.UNKNOWN or (retry and runner.state is RunnerState.PLANNED):
         failed_once(world, runner, event.detail, event.retry_after_ms, now_ms, changed)
         return
-    fields = {"detail": event.detail}
+    fields: dict[str, Any] = {"detail": event.detail}
     if runner.state is RunnerState.PLANNED:
         fields["reason"] = GoneReason.LAUNCH_FAILED
         cool(world, runner, event.trouble, event.detail, now_ms, changed)
-    if move(world, runner, RunnerFact.CREATE_REFUSED, now_ms, changed, **fields):
+    fact = unless_registered(runner, RunnerFact.CREATE_REFUSED)
+    if fact is RunnerFact.WITHDRAWN:  # the refusal proves that there is no machine
+        fields.update(absences=2, absent_ms=now_ms)
+    if move(world, runner, fact, now_ms, changed, **fields):
         world.totals.failed_launches += 1
         if event.trouble is not m.Trouble.OBSERVED:
             changed |= learning.launch_failed(world, runner)
         changed.add(("totals", ""))
-        changed |= ledger.release(world.funds, runner)
+        if runner.state is RunnerState.GONE:
+            changed |= ledger.release(world.funds, runner)
 
 
 def _create_unknown(world: World, event: m.CreateUnknown, now_ms: UnixMs, changed: set[Key]) -> None:

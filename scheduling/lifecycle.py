@@ -56,6 +56,7 @@ class RunnerFact(StrEnum):
     JOB_STARTED = "job_started"  # an in_progress names it
     JOB_ENDED = "job_ended"  # a completed names it
     REAP = "reap"  # decision: it shall go
+    WITHDRAWN = "withdrawn"  # it goes, or is not there, and was registered before its machine: delete that first
     STILL_BUSY = "still_busy"  # GitHub refused to delete the registration: a job runs
     DEREGISTERED = "deregistered"  # 204 or 404 for its registration
     ABSENT = "absent"  # missing from a complete inventory, the second time
@@ -100,6 +101,7 @@ RUNNER_MOVES: dict[tuple[RunnerState, RunnerFact], RunnerState] = {
     (_S.UNKNOWN, _F.CREATED): _S.STARTING,
     (_S.UNKNOWN, _F.ABSENT): _S.STOPPING,
     (_S.STARTING, _F.ABSENT): _S.STOPPING,
+    (_S.PLANNED, _F.JIT_CREATED): _S.PLANNED,
     (_S.READY, _F.ASSIGNED): _S.REGISTERING,
     (_S.READY, _F.ABSENT): _S.STOPPING,
     (_S.REGISTERING, _F.JIT_CREATED): _S.REGISTERING,
@@ -128,6 +130,10 @@ RUNNER_MOVES: dict[tuple[RunnerState, RunnerFact], RunnerState] = {
     },
     **{(state, _F.REAP): _S.LEAVING for state in (_S.REGISTERING, _S.IDLE, _S.BUSY)},
     **{(state, _F.ABSENT): _S.LEAVING for state in (_S.REGISTERING, _S.IDLE, _S.BUSY)},
+    **{
+        (state, _F.WITHDRAWN): _S.LEAVING
+        for state in (_S.PLANNED, _S.UNKNOWN, _S.STARTING, _S.READY, _S.REGISTERING, _S.IDLE, _S.BUSY)
+    },
 }
 
 _LATE_CREATE = {_F.CREATED, _F.CREATE_REFUSED, _F.CREATE_UNKNOWN}
@@ -136,7 +142,7 @@ _DECISIONS = {_F.ASSIGNED, _F.RELEASED, _F.SETTLED}
 
 RUNNER_IGNORED: dict[RunnerState, frozenset[RunnerFact]] = {
     # before its create call is answered no inventory can prove anything: the call may still be on its way
-    _S.PLANNED: frozenset({_F.ABSENT} | _LATE_JIT),
+    _S.PLANNED: frozenset({_F.ABSENT} | _LATE_JIT - {_F.JIT_CREATED}),
     # a definite error on a retry does not void an earlier call whose outcome is unknown
     _S.UNKNOWN: frozenset({_F.CREATE_REFUSED, _F.CREATE_UNKNOWN} | _LATE_JIT),
     _S.STARTING: frozenset(_LATE_CREATE | _LATE_JIT),
@@ -145,10 +151,11 @@ RUNNER_IGNORED: dict[RunnerState, frozenset[RunnerFact]] = {
     _S.IDLE: frozenset(_LATE_CREATE | {_F.BOOTED, _F.JIT_CREATED, _F.REGISTERED, _F.STILL_BUSY, _F.DEREGISTERED}),
     _S.BUSY: frozenset(_LATE_CREATE | _LATE_JIT | {_F.BOOTED, _F.REGISTERED, _F.JOB_STARTED}),
     _S.LEAVING: frozenset(
-        _LATE_CREATE | {_F.BOOTED, _F.JIT_CREATED, _F.JIT_LOST, _F.REGISTERED, _F.JOB_ENDED, _F.REAP, _F.ABSENT}
+        _LATE_CREATE
+        | {_F.BOOTED, _F.JIT_CREATED, _F.JIT_LOST, _F.REGISTERED, _F.JOB_ENDED, _F.REAP, _F.ABSENT, _F.WITHDRAWN}
     ),
     _S.STOPPING: frozenset(
-        _LATE_CREATE | _LATE_JIT | {_F.BOOTED, _F.REGISTERED, _F.JOB_ENDED, _F.REAP, _F.ABSENT}
+        _LATE_CREATE | _LATE_JIT | {_F.BOOTED, _F.REGISTERED, _F.JOB_ENDED, _F.REAP, _F.ABSENT, _F.WITHDRAWN}
     ),
     _S.GONE: frozenset(set(_F) - _DECISIONS),
 }

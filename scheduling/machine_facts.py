@@ -10,7 +10,7 @@ from scheduling.cooling import cool
 from scheduling.launch_facts import machine_created
 from scheduling.lifecycle import GoneReason, JobState, RunnerFact, RunnerState
 from scheduling.model import BOOT_FAILED, Pool, Purchase, Runner, UnixMs
-from scheduling.moving import boot_failed, failed_once, move
+from scheduling.moving import boot_failed, failed_once, move, unless_registered
 from scheduling.reaping import ABSENCE_GAP_MS, CONSISTENCY_MS, finished_for_good, provably_absent
 from scheduling.world import Handlers, Key, World
 
@@ -25,6 +25,8 @@ def _stage(world: World, event: m.StageReported, now_ms: UnixMs, changed: set[Ke
         case m.Stage.BOOTING:
             if runner.boot != event.detail:
                 runner.boot, runner.boot_since_ms = event.detail, event.at_ms
+        case m.Stage.BOOTED if runner.terms.userdata:
+            runner.booted_ms = runner.booted_ms or event.at_ms  # it needs nothing more from us
         case m.Stage.BOOTED:
             move(world, runner, RunnerFact.BOOTED, now_ms, changed, booted_ms=runner.booted_ms or event.at_ms)
         case m.Stage.REGISTERED:
@@ -73,9 +75,15 @@ TAKEN = "spot machines are being taken back there"
 
 def _jit_stored(world: World, event: m.JitStored, now_ms: UnixMs, changed: set[Key]) -> None:
     runner = world.runners.get(event.runner_id)
-    if runner is not None and runner.state is not RunnerState.GONE:
-        fields = {"registration_id": event.registration_id, "jit_ms": event.at_ms}
-        move(world, runner, RunnerFact.JIT_CREATED, now_ms, changed, **fields)
+    if runner is None or runner.state is RunnerState.GONE:
+        return
+    fields: dict[str, Any] = {"registration_id": event.registration_id, "jit_ms": event.at_ms}
+    if runner.terms.userdata:
+        if runner.registration_id:
+            return  # the config that may be on its way to the machine stays the one
+        if runner.state is RunnerState.PLANNED:
+            fields.update(sealed=event.sealed, failures=0, retry_ms=0)
+    move(world, runner, RunnerFact.JIT_CREATED, now_ms, changed, **fields)
 
 
 def _registration_seen(world: World, event: m.RegistrationSeen, now_ms: UnixMs, changed: set[Key]) -> None:
@@ -95,7 +103,13 @@ def _registration_seen(world: World, event: m.RegistrationSeen, now_ms: UnixMs, 
         move(world, runner, RunnerFact.JOB_STARTED, now_ms, changed)
 
 
-_UNREGISTERED = (RunnerState.UNKNOWN, RunnerState.STARTING, RunnerState.READY, RunnerState.REGISTERING)
+_UNREGISTERED = (
+    RunnerState.PLANNED,
+    RunnerState.UNKNOWN,
+    RunnerState.STARTING,
+    RunnerState.READY,
+    RunnerState.REGISTERING,
+)
 _OVER = (GoneReason.DONE, GoneReason.MAX_LIFETIME)
 """Ends that no later word of a running job undoes."""
 
@@ -173,7 +187,7 @@ def _machine_absent(world: World, event: m.MachineAbsent, now_ms: UnixMs, change
             never = runner.state is RunnerState.UNKNOWN
             gone = GoneReason.INTERRUPTED if runner.taken_ms else GoneReason.VANISHED
             fields["reason"] = GoneReason.NEVER_CREATED if never else gone
-        move(world, runner, RunnerFact.ABSENT, now_ms, changed, **fields)
+        move(world, runner, unless_registered(runner, RunnerFact.ABSENT), now_ms, changed, **fields)
         _settle_soon(world, runner, now_ms)
 
 

@@ -139,6 +139,7 @@ class JitStored:
     at_ms: UnixMs
     runner_id: str
     registration_id: int
+    sealed: str = ""  # the config, encrypted, for a machine that gets it as user data
 
 
 @frozen

@@ -157,6 +157,7 @@ class LaunchTerms:
     max_lifetime_ms: DurationMs
     disk_gib: int = 0
     notice: bool = False  # a notice runner: it tells one job why it waited, and ends it
+    userdata: bool = False  # its JIT config is made before the machine and travels in its user data
 
 
 BOOT_FAILED = "failed"
@@ -206,6 +207,7 @@ class Runner:
     boot_since_ms: UnixMs = 0  # since when it does that
     heard_ms: UnixMs = 0  # its last report
     log: tuple[str, ...] = ()  # last lines that it printed before it gave up; bounded, without secrets
+    sealed: str = ""  # userdata: the JIT config, encrypted, until the outcome of the create call is known
     queued_ms: UnixMs = 0  # since when the job waited that it was launched or assigned for
     failures: int = 0  # failed attempts of the effect that is due
     retry_ms: UnixMs = 0  # not before this time

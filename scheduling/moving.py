@@ -41,6 +41,11 @@ def move(world: World, runner: Runner, fact: RunnerFact, now_ms: UnixMs, changed
     return state is not None
 
 
+def unless_registered(runner: Runner, fact: RunnerFact) -> RunnerFact:
+    """That fact; WITHDRAWN for one that has a registration already although its machine has not."""
+    return RunnerFact.WITHDRAWN if runner.registration_id and runner.state in _BOOTING else fact
+
+
 def boot_failed(world: World, runner: Runner, now_ms: UnixMs, changed: set[Key]) -> None:
     """A machine that existed never became ready: a mark against its offer and its image."""
     if not runner.created_ms or runner.adopted:
@@ -56,6 +61,8 @@ def _enter(runner: Runner, state: RunnerState, now_ms: UnixMs) -> None:
     if state is runner.state:
         return
     runner.state = state
+    if state is not RunnerState.UNKNOWN:
+        runner.sealed = ""
     runner.failures = 0
     runner.retry_ms = 0
     match state:

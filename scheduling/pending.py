@@ -42,8 +42,12 @@ def pending(world: World, now_ms: UnixMs) -> m.Commands:
 
 def _command(runner: Runner) -> m.Command | None:
     match runner.state:
+        case RunnerState.PLANNED if runner.terms.userdata and not runner.registration_id:
+            return m.CreateJit(runner.id)
         case RunnerState.PLANNED:
             return m.CreateMachine(runner.id)
+        case RunnerState.UNKNOWN if runner.terms.userdata and not runner.sealed:
+            return None  # nobody has its config: the same call cannot be made again
         case RunnerState.UNKNOWN:
             return m.CreateMachine(runner.id) if runner.failures <= REPLAYS else None
         case RunnerState.REGISTERING:

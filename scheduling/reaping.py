@@ -33,11 +33,14 @@ def deadline(runner: Runner) -> UnixMs:
     if runner.interrupted_ms and runner.state in _WAITING:
         return runner.interrupted_ms
     match runner.state:
+        case RunnerState.PLANNED if _unmade(runner):
+            return runner.planned_ms + terms.ready_max_age_ms
         case RunnerState.UNKNOWN | RunnerState.STARTING:
             if runner.suspect_ms:
                 return runner.suspect_ms + BOOT_CONFIRM_MS
             heard_ms = max(runner.created_ms, runner.planned_ms if runner.adopted else 0) or runner.unknown_ms
-            return heard_ms + terms.boot_timeout_ms
+            silent_ms = terms.register_timeout_ms if terms.userdata else 0  # it is heard of as it registers
+            return heard_ms + terms.boot_timeout_ms + silent_ms
         case RunnerState.READY:
             age = runner.booted_ms + terms.ready_max_age_ms
             return min(age, runner.free_ms + terms.idle_timeout_ms) if runner.free_ms else age
@@ -50,8 +53,14 @@ def deadline(runner: Runner) -> UnixMs:
                 return runner.suspect_ms + CONFIRM_GAP_MS
             return runner.registered_ms + terms.idle_timeout_ms
         case RunnerState.BUSY:
-            return (runner.jit_ms or runner.started_ms) + terms.max_lifetime_ms
+            given_ms = runner.registered_ms if terms.userdata else runner.jit_ms
+            return (given_ms or runner.started_ms) + terms.max_lifetime_ms
     return 0
+
+
+def _unmade(runner: Runner) -> bool:
+    """Whether GitHub has not made the registration yet that must come before the machine."""
+    return runner.terms.userdata and not runner.registration_id
 
 
 def timed_out(runner: Runner, now_ms: UnixMs) -> GoneReason | None:
@@ -59,6 +68,8 @@ def timed_out(runner: Runner, now_ms: UnixMs) -> GoneReason | None:
     terms = runner.terms
     if runner.interrupted_ms and runner.state in _WAITING:
         return GoneReason.INTERRUPTED  # GitHub deletes no registration on which a job runs
+    if runner.state is RunnerState.PLANNED and _unmade(runner) and now_ms >= deadline(runner):
+        return GoneReason.REGISTER_TIMEOUT
     if runner.state in _BOOTING and now_ms >= deadline(runner):
         return GoneReason.BOOT_TIMEOUT
     if runner.state is RunnerState.REGISTERING and runner.jit_ms:

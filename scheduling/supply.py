@@ -115,7 +115,7 @@ def _release(draft: Draft, pool: str, surplus: int) -> None:
     members = [draft.world.runners[runner_id] for runner_id in draft.world.supply[pool]]
     for state in reversed(_RELEASABLE):
         for runner in members:
-            if surplus and runner.state is state:
+            if surplus and runner.state is state and not runner.terms.userdata:  # those are registered here
                 draft.decide(m.RunnerReleased(draft.now_ms, runner.id))
                 surplus -= 1
 
@@ -246,6 +246,7 @@ def _terms(policy: Policy, rtype: RunnerType, image: str) -> LaunchTerms:
             ready_max_age_ms=rtype.ready_max_age_ms,
             max_lifetime_ms=rtype.max_lifetime_ms,
             disk_gib=rtype.hardware.disk_gib,
+            userdata=rtype.bootstrap == "userdata",
         )
     return found
 

@@ -161,17 +161,24 @@ class Machines:
     def _booted(self, now_ms: UnixMs, machine: Machine) -> None:
         if now_ms < machine.gone_ms:
             machine.booted_ms = now_ms
-            self.tell(m.StageReported(now_ms, machine.runner_id, m.Stage.BOOTED))
+            runner = self.world.runners[machine.runner_id]
+            if runner.terms.userdata:
+                self._registers(now_ms, machine, runner)
+            else:
+                self.tell(m.StageReported(now_ms, machine.runner_id, m.Stage.BOOTED))
 
     def _jit_created(self, now_ms: UnixMs, command: m.CreateJit) -> None:
         self._done(command)
         runner = self.world.runners.get(command.runner_id)
-        if runner is None or runner.state is not RunnerState.REGISTERING:
+        if runner is None or runner.state not in (RunnerState.PLANNED, RunnerState.REGISTERING):
             return
         self.tell(m.JitStored(now_ms, runner.id, 1))
         if machine := self.alive.get(runner.id):
-            registration = Registration(runner.id, runner.target, self._folded(runner), 0)
-            self.at(now_ms + self.model.pace.register_ms, self._online, (machine, registration))
+            self._registers(now_ms, machine, runner)
+
+    def _registers(self, now_ms: UnixMs, machine: Machine, runner: Runner) -> None:
+        registration = Registration(runner.id, runner.target, self._folded(runner), 0)
+        self.at(now_ms + self.model.pace.register_ms, self._online, (machine, registration))
 
     def _folded(self, runner: Runner) -> frozenset[str]:
         labels = runner.terms.labels
@@ -183,7 +190,8 @@ class Machines:
     def _online(self, now_ms: UnixMs, given: tuple[Machine, Registration]) -> None:
         machine, registration = given
         runner = self.world.runners[machine.runner_id]
-        if now_ms >= machine.gone_ms or runner.state is not RunnerState.REGISTERING:
+        waits = RunnerState.STARTING if runner.terms.userdata else RunnerState.REGISTERING
+        if now_ms >= machine.gone_ms or runner.state is not waits:
             return
         registration.online_ms = now_ms
         machine.registration = registration

@@ -51,6 +51,8 @@ def load(path: str | os.PathLike[str], now_ms: UnixMs) -> Loaded:
     _check_values(tree, names)
     document = validate(Document, tree, (), tree.data, names)
     settings = {name: _settings(tree, name, raw) for name, raw in _section(tree, "providers").items()}
+    if document is not None:
+        _check_floors(tree, document)
     if document is None or tree.problems:
         raise PolicyError(_in_order(tree, tree.problems))
     canonical = json.dumps(tree.data, sort_keys=True, separators=(",", ":"))
@@ -100,6 +102,15 @@ def _check_values(tree: Tree, names: Names) -> None:
         for key in image if isinstance(image, dict) else ():
             if key not in known:
                 tree.blame(("images", name, key), f"{show(key)} is no provider and no kind{nearest(key, known)}")
+
+
+def _check_floors(tree: Tree, document: Document) -> None:
+    """A machine that has its configuration from the start cannot wait until somebody wants it."""
+    for name, rtype in document.runner_types.items():
+        if rtype.ready and (rtype.bootstrap or document.defaults.bootstrap) == "userdata":
+            tree.blame(
+                ("runner_types", name, "ready"), "a type with `bootstrap: userdata` can have no `ready` floor"
+            )
 
 
 def _settings(tree: Tree, name: str, raw: Any) -> Any:

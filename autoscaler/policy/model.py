@@ -162,7 +162,11 @@ class Life(Part):
         ]
         | None
     ) = Field(default=None, alias="register", description="Where runners register at GitHub; built-in: repository")
-    bootstrap: Literal["callback", "userdata"] | None = None
+    bootstrap: Literal["callback", "userdata"] | None = Field(
+        default=None,
+        description="How a machine gets its JIT configuration: it asks for it, or, where it cannot call this "
+        "daemon, it is made before the machine and put into its user data; built-in: callback",
+    )
     access: Access = Access()
 
 
@@ -226,12 +230,6 @@ class RunnerType(Life):
     max_runners: Count | None = None
     ready: list[Ready] = Field(default_factory=list, description="Machines kept booted; overlapping: the largest")
     share: Share | None = None
-
-    @model_validator(mode="after")
-    def _no_floor_without_callback(self) -> RunnerType:
-        if self.bootstrap == "userdata" and self.ready:
-            raise ValueError("a type with `bootstrap: userdata` can have no `ready` floor")
-        return self
 
 
 # ---- rules and the rest ------------------------------------------------------------------------------------

@@ -31,10 +31,7 @@ class Later:
 _KIND = ("providers", "*", "kind")
 _NO_RUNNERS = "nothing runs there, and its `settings` are not checked"
 
-NOT_ACTIVE = (
-    Later(("defaults", "bootstrap"), "userdata", "machines call back for their runner's configuration"),
-    Later(("runner_types", "*", "bootstrap"), "userdata", "machines call back for their runner's configuration"),
-)
+NOT_ACTIVE: tuple[Later, ...] = ()
 """Everything that a later version brings. A row goes when its feature comes."""
 
 LATER_KINDS = frozenset(str(row.value) for row in NOT_ACTIVE if row.path == _KIND)

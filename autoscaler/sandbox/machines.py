@@ -53,6 +53,7 @@ class Boot(msgspec.Struct):
     lifetime_seconds: float
     access: AccessSaid
     notice: bool = False
+    jit: str = ""  # `bootstrap: userdata`: it has its config and need not (or cannot) call the daemon
 
 
 class GivenJob(msgspec.Struct):
@@ -78,6 +79,7 @@ class Machines:
     clock: Clock
     github_url: str = ""
     providers: dict[str, str] = field(default_factory=dict)  # of every machine that booted, by its name
+    configs: list[str] = field(default_factory=list)  # JIT configs that came in launch data
     _session: aiohttp.ClientSession | None = None
 
     async def run(self, machine: Machine) -> None:
@@ -87,6 +89,7 @@ class Machines:
         boot = msgspec.json.decode(machine.spec.boot, type=Boot)
         program = Program(boot, machine, self._session, self.github_url.rstrip("/"), self.clock)
         self.providers[boot.name] = machine.spec.offer.provider
+        self.configs += [boot.jit] if boot.jit else []
         await program.run()
 
     async def close(self) -> None:
@@ -137,7 +140,9 @@ class Program:
             raise Leave("its time is over") from None
 
     async def config(self) -> str:
-        """Its JIT config, as soon as the daemon has one for it."""
+        """Its JIT config: it came with the machine, or as soon as the daemon has one for it."""
+        if self.boot.jit:
+            return self.boot.jit
         while True:
             status, answer = await self.ask_daemon("GET", f"jit?wait={POLL_SECONDS}")
             if status == 200:
@@ -186,6 +191,8 @@ class Program:
 
     async def report(self, stage: Stage, detail: str = "") -> None:
         """Tells the daemon, a few times; the machine's work never depends on it."""
+        if self.boot.jit:
+            return  # it may be that no way leads there
         for _ in range(REPORT_TRIES):
             body = {"stage": stage.value, "detail": detail}
             status, _ = await self.ask_daemon("POST", "stages", body, REPORT_TIMEOUT)

@@ -98,7 +98,7 @@ class Machine:
         self.folder, self.boot, self.plan = folder, boot, plan
         self.base = f"{boot['url'].rstrip('/')}/runner/v1/{boot['runner_id']}"
         self.nonce = os.urandom(16).hex()  # tells it from another machine with the same launch data
-        self.secrets = [boot["token"]]
+        self.secrets = [boot["token"], *filter(None, [boot.get("jit")])]
         self.reports: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.sender = threading.Thread(target=self.send, daemon=True)
         self.log: collections.deque[str] = collections.deque(maxlen=12)
@@ -192,6 +192,9 @@ class Machine:
 
     def await_jit(self) -> str | None:
         """The JIT config, as soon as a pool wants this machine; None when it is to go."""
+        if self.boot.get("jit"):  # made before the machine
+            self.waited_s, self.since = max(0, time.time() - self.boot["queued_ms"] / 1000), time.monotonic()
+            return str(self.boot["jit"])
         delay = 0.5
         while True:
             try:

@@ -46,7 +46,7 @@ async def place(cluster):
 
         async def run(boot: str) -> None:
             spec = SimpleNamespace(boot=boot, offer=SimpleNamespace(provider="lab"))
-            await place.around.machines.run(SimpleNamespace(spec=spec, boot_fails=False))
+            await place.around.machines.run(SimpleNamespace(spec=spec, boot_fails=False, preempted_ms=0))
 
         cluster.on_start = run
         yield place
@@ -61,6 +61,34 @@ async def test_jobs_run_in_pods_and_nothing_is_left(place, cluster):
     await until(lambda: len(replica.daemon.world.by_state[RunnerState.GONE]) == 8)
     assert {replica.daemon.world.runners[key].reason for key in replica.daemon.world.runners} == {GoneReason.DONE}
     assert cluster.count("POST") == 8
+
+
+async def test_a_trial_image_that_does_not_boot_falls_back_to_the_main_one(cluster):
+    with tempfile.TemporaryDirectory(prefix="place-") as name:
+        path = kubeconfig(Path(name), cluster.url)
+        text = POLICY.replace("TODAY", f"{datetime.now(UTC):%Y-%m-%d}").replace("KUBECONFIG", str(path))
+        trial = '{lab: "registry.example/runner:1", trial: {image: next, percent: 100}}'
+        images = f'{{runner: {trial}, next: {{lab: "registry.example/runner:2"}}}}'
+        text = text.replace('{runner: {lab: "registry.example/runner:1"}}', images)
+        place = Place(Path(name), speed=30.0, policy=text.replace("{", "{{").replace("}", "}}"))
+        await place.open()
+        started: list[str] = []
+
+        async def run(boot: str) -> None:
+            pod = cluster.pods[json.loads(boot)["name"]]
+            started.append(pod["spec"]["containers"][0]["image"])
+            if started[-1].endswith(":2"):
+                return  # it ends at once, and never called
+            spec = SimpleNamespace(boot=boot, offer=SimpleNamespace(provider="lab"))
+            await place.around.machines.run(SimpleNamespace(spec=spec, boot_fails=False, preempted_ms=0))
+
+        cluster.on_start = run
+        replica = await place.leading()
+        place.push(3, seconds=20)
+        await until(place.done)
+        assert started == ["registry.example/runner:2"] * 3 + ["registry.example/runner:1"] * 3
+        assert "did not boot" in replica.daemon.world.cooldowns["image:registry.example/runner:2"].why
+        await place.close()
 
 
 async def test_k6_pods_without_a_place_are_no_machines(place, cluster):
