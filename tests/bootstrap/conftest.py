@@ -31,6 +31,8 @@ class Daemon:
 
     url: str = ""
     stages: list[tuple[str, str]] = field(default_factory=list)
+    refuse_once: set[str] = field(default_factory=set)  # stages whose first report is answered with 503
+    refused: list[dict[str, Any]] = field(default_factory=list)
     told: list[dict[str, Any]] = field(default_factory=list)  # every report that was taken
     waited_ms: int = 0
     jit: list[int] = field(default_factory=lambda: [200])  # statuses of the next polls; the last one stays
@@ -59,6 +61,10 @@ class Daemon:
             self.fail_stages -= 1
             return web.Response(status=503)
         body = await request.json()
+        if body["stage"] in self.refuse_once:
+            self.refuse_once.discard(body["stage"])
+            self.refused.append(body)
+            return web.Response(status=503)
         self.nonces.append(request.headers["X-Machine-Nonce"])
         assert body["age_ms"] >= 0
         self.told.append(body)

@@ -100,7 +100,7 @@ class Looks:
             known is not None
             and known.state is JobState.QUEUED
             and known.blocked.startswith(
-                ("unroutable", "small: its access", "big: its access", "forks: its access")
+                ("unroutable", *(f"{name}: its access" for name in ("small", "big", "early", "forks")))
             )
         )
 

@@ -64,6 +64,11 @@ class SimProgram(Program):
     handlers: dict[str, Any]
     job: GivenJob | None = None
 
+    async def config(self) -> str:
+        if self.boot.jit:
+            self.machines.watcher.handed(self.machine, self.boot.jit)
+        return await super().config()
+
     async def next_job(self, session: str) -> GivenJob | None:
         self.job = await super().next_job(session)
         return self.job

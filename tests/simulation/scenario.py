@@ -108,6 +108,7 @@ def _policies(variant: int) -> tuple[Policy, Policy]:
     few = variant & 4
     small = _type("small", ready=(ReadyFloor(1 + (variant >> 3 & 1)),) if floor else ())
     big = _type("big", hardware=Hardware(cpus=8), max_runners=6 if few else None)
+    early = _type("early", bootstrap="userdata")
     forks = _type("forks", access=Access((FORKS_ONLY,), Forks.ONLY))
     cash = Fund("cash", cash=True, limit=500 * USD, pays=frozenset({"west"}), spent=0, spent_as_of_ms=NOON)
     funds = (
@@ -123,7 +124,7 @@ def _policies(variant: int) -> tuple[Policy, Policy]:
     policy = Policy(
         hash=f"v{variant}",
         providers=providers,
-        runner_types={rtype.name: rtype for rtype in (small, big, forks)},
+        runner_types={rtype.name: rtype for rtype in (small, big, early, forks)},
         funds={fund.name: fund for fund in funds},
         rules=(
             Rule(repository=("acme/lib",), deny=("west",)),
@@ -169,7 +170,7 @@ def _job(dice: random.Random, fork: bool) -> JobRequest:
         labels = (
             "self-hosted",
             dice.choice(("linux", "LINUX")),
-            *dice.choice((("small",), ("small",), ("big",), ())),
+            *dice.choice((("small",), ("small",), ("big",), ("early",), ())),
         )
     seconds = dice.randint(240, 400) if dice.random() < 0.08 else dice.randint(5, 150)
     return JobRequest("job", labels, seconds * SECOND)
