@@ -96,11 +96,14 @@ class Inventory:
         """Whether this second machine of a runner can go: nobody knows which of the two works.
 
         The one that called first does; the other is told to go when it calls. While neither has called, both lose
-        the right to, so that no job can begin on what is removed here.
+        the right to, so that no job can begin on what is removed here. Where both have their config from the start,
+        both stay as long as a job may run.
         """
         if runner.state is RunnerState.STOPPING or instance.ref not in self._unwanted or self.daemon.observe:
             return True
-        return not runner.adopted and await self.daemon.store.claim(runner.id, NOBODY)
+        if runner.adopted or runner.terms.userdata:
+            return False
+        return await self.daemon.store.claim(runner.id, NOBODY)
 
     async def _remove(self, instance: Instance, now_ms: UnixMs, why: str, *refs: str) -> None:
         """Terminate what no record stands behind, the second time that it is seen."""

@@ -259,13 +259,13 @@ MUTANTS = (
         (
             Edit(
                 inventory.Inventory._superfluous,
-                "return not runner.adopted and await self.daemon.store.claim(runner.id, NOBODY)",
+                "return await self.daemon.store.claim(runner.id, NOBODY)",
                 "return True",
             ),
         ),
         ("cloud_forgets_key",),
         "I6",
-        1,
+        0,
     ),
     Mutant(
         "one list opens the gates of a store that lost its tail",
@@ -279,7 +279,7 @@ MUTANTS = (
         (
             Edit(
                 Effects._create_jit,
-                "return m.JitStored(self._now(), runner.id, jit.registration_id)",
+                "return stored",
                 "return m.EffectFailed(self._now(), runner.id, m.Trouble.TRANSIENT, jit.config)",
             ),
         ),

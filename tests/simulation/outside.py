@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from autoscaler.http.runner_api import callback_token
@@ -69,7 +70,9 @@ class Outside(Watcher):
     def creating(self, spec: LaunchSpec) -> None:
         """I3: the intent is in the store before the create call is sent."""
         self.tell(f"create of {spec.runner_id} at {spec.offer.key}")
-        launch_data = f"{spec.tags} {spec.boot}"
+        boot = json.loads(spec.boot)
+        boot.pop("jit", None)  # `bootstrap: userdata` puts it there, and nowhere else
+        launch_data = f"{spec.tags} {boot}"
         if CANARY in launch_data or callback_token(self.world.fleet.key, spec.runner_id) in str(spec.tags):
             self.fail("I11", f"the tags or the launch data of {spec.runner_id} hold a secret")
         intent = self.runners.get(spec.runner_id)
