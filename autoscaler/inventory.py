@@ -96,7 +96,7 @@ class Inventory:
         """Whether this second machine of a runner can go: nobody knows which of the two works.
 
         The one that called first does; the other is told to go when it calls. While neither has called, both lose
-        the right to, so that no job can begin on what is removed here. Where both have their config from the start,
+        the right to, so that no job can begin on what is removed here. Where both had a config from the start,
         both stay as long as a job may run.
         """
         if runner.state is RunnerState.STOPPING or instance.ref not in self._unwanted or self.daemon.observe:
