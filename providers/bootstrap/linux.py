@@ -36,6 +36,7 @@ PR_SET_CHILD_SUBREAPER = 36
 IN_CLOSE_NOWRITE = 0x10
 TOO_OLD = 7  # run.sh's exit code under ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE
 PATH = os.environ.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+HEARD: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 NO_ANSWER = (OSError, http.client.HTTPException)
 
 
@@ -166,8 +167,7 @@ class Machine:
     def install(self) -> None:
         """`install.py`, whose steps are reported and whose output is ours."""
         command = [sys.executable, "-I", f"{HERE}/install.py", self.folder]
-        out = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        installer = subprocess.Popen(command, env={"PATH": PATH, "LANG": "C.UTF-8"}, **out)  # type: ignore[call-overload]
+        installer = subprocess.Popen(command, env={"PATH": PATH, "LANG": "C.UTF-8"}, **HEARD)
         for line in lines(installer.stdout):
             if line.startswith("@step "):
                 self.step(line[len("@step ") :].strip())
@@ -235,12 +235,7 @@ class Machine:
         }
         if user:
             env.update(USER=user, LOGNAME=user)
-        pipe: dict[str, Any] = {
-            "stdin": subprocess.DEVNULL,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.STDOUT,
-        }
-        runner = subprocess.Popen(["./run.sh"], cwd=home, env=env, start_new_session=True, **pipe, **account)
+        runner = subprocess.Popen(["./run.sh"], cwd=home, env=env, start_new_session=True, **HEARD, **account)
         reader = threading.Thread(target=self.watch, args=(runner.stdout,), daemon=True)
         reader.start()
         code = runner.wait()
