@@ -212,7 +212,6 @@ class Effects:
             boot["notice"] = True
         if terms.userdata:
             boot["jit"] = self._seal.unseal(runner.id, base64.b64decode(runner.sealed))
-            boot["queued_ms"] = runner.queued_ms
             if not boot["jit"]:
                 raise Refused("its JIT config cannot be opened: was AUTOSCALER_FLEET_KEY_FILE changed?")
         return LaunchSpec(

@@ -193,7 +193,6 @@ class Machine:
     def await_jit(self) -> str | None:
         """The JIT config, as soon as a pool wants this machine; None when it is to go."""
         if self.boot.get("jit"):  # made before the machine
-            self.waited_s, self.since = max(0, time.time() - self.boot["queued_ms"] / 1000), time.monotonic()
             return str(self.boot["jit"])
         delay = 0.5
         while True:

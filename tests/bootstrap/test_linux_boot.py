@@ -126,3 +126,16 @@ async def test_a_refused_job_reads_only_why(machine):
     machine.job("mallory/miner")
     await machine.run()
     assert "paid by" not in (machine.home / "hook.log").read_text()
+
+
+# ---- bootstrap: userdata -----------------------------------------------------------------------------------
+
+
+async def test_a_config_that_came_with_the_machine_is_used_and_nobody_is_asked(machine, daemon):
+    machine.boot.update(jit="config-from-user-data", url="http://127.0.0.1:9", place=PLACE)
+    await machine.run()
+    assert daemon.told == []
+    assert machine.steps == "step\n"
+    assert "ACTIONS_RUNNER_INPUT_JITCONFIG=config-from-user-data\n" in (machine.home / "env.txt").read_text()
+    assert "paid by grant" in (machine.home / "hook.log").read_text()
+    assert machine.stopped
