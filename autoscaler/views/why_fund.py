@@ -82,11 +82,8 @@ def _sums(lines: Iterable[Spend], by: str) -> list[Document]:
 
 def _holders(runners: list[Runner], name: str) -> list[Document]:
     """The largest hold first; `until`: when its money is free again at the latest."""
-    rows = [
-        (sum(part.amount for part in each.hold if part.fund == name), each.hold[-1].until_ms, each)
-        for each in runners
-    ]
-    rows.sort(key=lambda row: (-row[0], row[2].planned_ms, row[2].id))
+    rows = [(sum(part.amount for part in each.hold if part.fund == name), each) for each in runners]
+    rows.sort(key=lambda row: (-row[0], row[1].planned_ms, row[1].id))
     return [
         {
             "runner": each.id,
