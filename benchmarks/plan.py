@@ -3,8 +3,8 @@
     python -m benchmarks.plan [--ticks N] [--json]
 
 The world is one that PyTorch might have: 50 runner types, 40 repositories, 10 providers, caps reached, so that
-the queue stays. A tick is `evolve` of 100 facts (35 jobs come, 35 are cancelled; ends, callbacks, proofs), `plan`
-and `pending`, timed in the processor's time of this process; garbage is collected as the daemon collects it.
+the queue stays. A tick is `evolve` of 100 facts (jobs that come and go, callbacks, ends, proofs), `plan` and
+`pending`, in processor time of this process, with garbage collected as the daemon collects it.
 Flat means: the figure at 100,000 queued jobs over the one at 1,000. No sockets, no store, one thread.
 """
 
@@ -17,6 +17,7 @@ import statistics
 import sys
 import time
 from datetime import UTC, datetime
+from itertools import islice
 
 from autoscaler import collector
 from scheduling import messages as m
@@ -29,7 +30,9 @@ from scheduling.policy import Access, Forks, Fund, Policy, ProviderPolicy, Runne
 from scheduling.world import World
 
 NOW = int(datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp() * 1000)
-TYPES, REPOSITORIES, PROVIDERS, LIVE, EVENTS = 50, 40, 10, 5_000, 100
+TYPES, REPOSITORIES, PROVIDERS, LIVE = 50, 40, 10, 5_000
+LIVES, CANCELLED = 6, 23
+"""A tick's 100 facts: 6 machines at each of the 8 of a life, 29 jobs that come and 23 that are cancelled."""
 USD = 1_000_000
 SIZES = (1_000, 10_000, 100_000)
 
@@ -94,7 +97,7 @@ class Bench:
             self.tell(m.MachineCreated(NOW, runner.id, f"i-{runner.id}"))
             self.tell(m.StageReported(NOW, runner.id, m.Stage.BOOTED))
             key = next(iter(self.world.queued[runner.pool]))
-            self.start(key, runner.id)
+            self.tell(self.started(key, runner.id))
         waiting = [self.world.jobs[key] for queue in self.world.queued.values() for key in queue]
         for job in waiting[: max(0, len(waiting) - queued)]:
             self.tell(self.ended(job, "cancelled", ""))
@@ -127,41 +130,44 @@ class Bench:
             runner_name=runner_name,
         )
 
-    def start(self, key: str, runner_id: str) -> None:
+    def started(self, key: str, runner_id: str) -> m.JobReported:
         job = self.world.jobs[key]
-        name = f"bench-{runner_id}"
-        self.tell(
-            m.JobReported(
-                self.now,
-                JobState.IN_PROGRESS,
-                job.job_id,
-                job.run_id,
-                1,
-                job.repository,
-                job.labels,
-                runner_name=name,
-            )
+        return m.JobReported(
+            self.now,
+            JobState.IN_PROGRESS,
+            job.job_id,
+            job.run_id,
+            1,
+            job.repository,
+            job.labels,
+            runner_name=f"bench-{runner_id}",
         )
 
     def facts(self) -> list[m.Event]:
-        """100 facts as a busy minute brings them."""
-        world, found = self.world, []
-        found += [self.queued(self.dice.randrange(TYPES)) for _ in range(35)]
+        """100 facts as a busy second brings them: as many jobs come as go, as many machines as end."""
+        world, dice, found = self.world, self.dice, list[m.Event]()
+        found += [self.queued(dice.randrange(TYPES)) for _ in range(CANCELLED + LIVES)]
         queues = list(world.queued.values())
-        heads = list(dict.fromkeys(next(iter(self.dice.choice(queues))) for _ in range(45)))[:35]
-        found += [self.ended(world.jobs[key], "cancelled", "") for key in heads]
-        for runner_id in self.dice.sample(sorted(world.by_state[RunnerState.BUSY])[:500], 10):
-            runner = world.runners[runner_id]
-            job = world.jobs[runner.running]
-            found.append(self.ended(job, "success", f"bench-{runner_id}"))
-            found.append(m.RegistrationDeleted(self.now, runner_id))
-        for runner_id in list(world.by_state[RunnerState.STOPPING])[:10]:
-            found += [m.StopAccepted(self.now, runner_id)]
+        heads = dict.fromkeys(next(iter(dice.choice(queues))) for _ in range(2 * CANCELLED))
+        found += [self.ended(world.jobs[key], "cancelled", "") for key in list(heads)[:CANCELLED]]
+        for runner_id in dice.sample(list(world.by_state[RunnerState.BUSY]), LIVES):
+            found.append(self.ended(world.jobs[world.runners[runner_id].running], "success", f"bench-{runner_id}"))
+        found += [m.RegistrationDeleted(self.now, runner_id) for runner_id in self.some(RunnerState.LEAVING)]
+        for runner_id in self.some(RunnerState.STOPPING):
+            found.append(m.StopAccepted(self.now, runner_id))
             found += [m.MachineAbsent(self.now + n, runner_id) for n in (1_000, 20_000)]
-        for runner_id in list(world.by_state[RunnerState.PLANNED])[:10]:
-            found += [m.MachineCreated(self.now, runner_id, f"i-{runner_id}")]
-            found += [m.StageReported(self.now, runner_id, m.Stage.BOOTED)]
-        return found[:EVENTS]
+        for runner_id in self.some(RunnerState.PLANNED):
+            found.append(m.MachineCreated(self.now, runner_id, f"i-{runner_id}"))
+            found.append(m.StageReported(self.now, runner_id, m.Stage.BOOTED))
+        for runner_id in self.some(RunnerState.REGISTERING):
+            queue = world.queued.get(world.runners[runner_id].pool)
+            idle = m.StageReported(self.now, runner_id, m.Stage.REGISTERED)
+            found.append(self.started(next(reversed(queue)), runner_id) if queue else idle)
+        return found
+
+    def some(self, state: RunnerState) -> list[str]:
+        """As many as end in a tick, the longest in this state first."""
+        return list(islice(self.world.by_state[state], LIVES))
 
     def tick(self) -> float:
         """Milliseconds of one tick."""

@@ -36,6 +36,7 @@ class Draft:
         self.world, self.policy, self.now_ms = world, policy, now_ms
         self.plan = Plan()
         self.launches = 0
+        self.full: dict[str, tuple[Verdict, ...]] = {}  # runner types found at a cap, with the reason
 
     def decide(self, event: m.Event) -> None:
         self.plan.decisions.append(event)

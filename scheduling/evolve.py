@@ -83,7 +83,6 @@ def _funds_valued(world: World, event: m.FundsValued, now_ms: UnixMs, changed: s
     bids = {bid.fund: bid for bid in event.bids}
     changed |= {("bid", name) for name in world.bids.keys() | bids.keys()}
     world.bids = bids
-    world.cache.clear()
 
 
 def _runner_assigned(world: World, event: m.RunnerAssigned, now_ms: UnixMs, changed: set[Key]) -> None:

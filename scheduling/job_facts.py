@@ -115,6 +115,9 @@ def _job_routed(world: World, event: m.JobRouted, now_ms: UnixMs, changed: set[K
     job = world.jobs.get(event.job_key)
     if job is None or job.state is not JobState.QUEUED:
         return
+    if event.pool is not None and event.pool.key not in world.pools:
+        world.pools[event.pool.key] = event.pool
+        changed.add(("pool", event.pool.key))
     world.unindex_job(job)
     job.pool = event.pool.key if event.pool else ""
     job.runner_type = event.pool.runner_type if event.pool else ""
@@ -123,9 +126,6 @@ def _job_routed(world: World, event: m.JobRouted, now_ms: UnixMs, changed: set[K
     world.index_job(job)
     world.wake_at(event.again_ms, "job", job.key)
     changed.add(("job", job.key))
-    if event.pool is not None and event.pool.key not in world.pools:
-        world.pools[event.pool.key] = event.pool
-        changed.add(("pool", event.pool.key))
 
 
 HANDLERS: Handlers = {

@@ -53,9 +53,9 @@ def _interrupted(world: World, runner: Runner, event: m.StageReported, now_ms: U
     """No new work for it. Job code could say so too: only before the JIT config does the offer suffer for it."""
     if runner.interrupted_ms or runner.offer.purchase is not Purchase.SPOT:
         return
-    world.displace_runner(runner)
+    world.unindex_runner(runner)
     runner.interrupted_ms, runner.detail = event.at_ms, event.detail
-    world.place_runner(runner)
+    world.index_runner(runner)
     changed.add(("runner", runner.id))
     if not runner.jit_ms and not runner.started_ms:
         cool(world, runner, m.Trouble.NO_CAPACITY, TAKEN, now_ms, changed)

@@ -27,13 +27,21 @@ def move(world: World, runner: Runner, fact: RunnerFact, now_ms: UnixMs, changed
     if state is None and fact not in RUNNER_IGNORED[runner.state]:
         raise IllegalMove(runner, fact)
     heard_of = state in _HEARD_OF and runner.state in _BOOTING
-    recount = state is RunnerState.GONE or "repository" in fields
-    (world.unindex_runner if recount else world.displace_runner)(runner)
+    if state is RunnerState.GONE:
+        world.unindex_runner(runner)
+        left = ""
+    else:
+        left = world.displace_runner(runner)
+        if fields.get("repository", runner.repository) != runner.repository:
+            world.move_to_repository(runner, fields["repository"])
     for name, value in fields.items():
         setattr(runner, name, value)
     if state is not None:
         _enter(runner, state, now_ms)
-    (world.index_runner if recount else world.place_runner)(runner)
+    joined = world.place_runner(runner)
+    if joined != left:
+        world.weigh(left)
+        world.weigh(joined)
     changed.add(("runner", runner.id))
     if heard_of:
         boots(world, runner, changed)

@@ -7,7 +7,6 @@ credit, then cash; inside each by score in micro-dollars a job; avoided by a rul
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from zlib import crc32
 
 from scheduling import learning, ledger
@@ -18,6 +17,7 @@ from scheduling.model import HOUR_MS, DurationMs, HoldPart, MicroUSD, Offer, Pur
 from scheduling.policy import Fund, Policy, ProviderPolicy, RunnerType, matches
 from scheduling.windows import is_open
 from scheduling.world import PAUSED, World
+from scheduling.worth import FREE, Worth, worth
 
 RANK_LIFE_MS = 60_000
 """A rank is kept this long and up to twice as long by its type, so that not all are made anew in one tick."""
@@ -38,7 +38,7 @@ class Candidate:
     offer: Offer
     price: MicroUSD
     fund: Fund | None
-    payers: tuple[Fund, ...]  # every eligible fund of this offer, in order: who may take over after `fund`
+    payers: tuple[Fund, ...]  # every eligible fund of this offer, in order: who may inherit a hold of `fund`
     score: MicroUSD
     order: tuple[object, ...]
     verdict: Verdict  # its terms, as every placement that passed it over shows them
@@ -74,68 +74,95 @@ class Wish:
     job_ms: DurationMs = learning.JOB_PRIOR_MS
 
 
+@frozen
+class Sold:
+    """An offer that can serve a runner type, at our price, and the funds that may pay for it, dates aside."""
+
+    offer: Offer
+    price: MicroUSD
+    funds: tuple[Fund, ...]
+
+
 def rank(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Ranking:
-    """Every offer of every provider for this wish. Kept for `RANK_LIFE_MS` and until offers or policy change."""
-    payers = tuple(fund.name for fund in policy.funds.values() if _welcomes(fund, wish))
+    """Every offer for this wish. Kept for `RANK_LIFE_MS` and until offers, bids or policy change."""
+    payers = _payers(policy, wish)
     key = (policy.hash, wish.rtype.name, payers, wish.providers, wish.taste, wish.job_ms)
     kept = world.cache.get(key)
-    if kept is not None and now_ms < kept[0]:
-        found: Ranking = kept[1]
+    if kept is not None and now_ms < kept[0] and kept[1] is world.bids:
+        found: Ranking = kept[2]
         return found
     candidates: list[Candidate] = []
     refused: list[Verdict] = []
     worths = {name: worth(world, policy.funds[name], now_ms) for name in payers}
-    for name, provider in policy.providers.items():
-        if wish.providers is not None and name not in wish.providers:
-            refused.append(Verdict(name, refusal="a rule excludes it"))
-            continue
-        for offer in selected(wish.rtype, world.offers.get(name, ())):
-            _consider(world, policy, wish, provider, offer, worths, now_ms, candidates, refused)
+    for sold in _on_sale(world, policy, wish, payers):
+        if isinstance(sold, Verdict):
+            refused.append(sold)
+        elif found_here := _candidates(world, policy, wish, sold, worths, now_ms):
+            candidates += found_here
+        else:
+            dates = f"outside the dates of {', '.join(fund.name for fund in sold.funds)}"
+            refused.append(Verdict(sold.offer.key, price=sold.price, refusal=dates))
     if not candidates and not refused:
         refused.append(Verdict(wish.rtype.name, refusal=NOTHING_SOLD))
     candidates.sort(key=lambda candidate: candidate.order)
     ranking = Ranking(tuple(candidates), tuple(refused))
-    world.cache[key] = (now_ms + RANK_LIFE_MS + crc32(wish.rtype.name.encode()) % RANK_LIFE_MS, ranking)
+    until_ms = now_ms + RANK_LIFE_MS + crc32(wish.rtype.name.encode()) % RANK_LIFE_MS
+    world.cache[key] = (until_ms, world.bids, ranking)
     return ranking
 
 
-def _consider(
-    world: World,
-    policy: Policy,
-    wish: Wish,
-    provider: ProviderPolicy,
-    offer: Offer,
-    worths: dict[str, Worth],
-    now_ms: UnixMs,
-    candidates: list[Candidate],
-    refused: list[Verdict],
-) -> None:
+def _payers(policy: Policy, wish: Wish) -> tuple[str, ...]:
+    """Names of the funds that pay for this repository and type, whatever the offer."""
+    key = f"payers:{wish.rtype.name}:{wish.repository}"
+    if key not in policy.memo:
+        policy.memo[key] = tuple(fund.name for fund in policy.funds.values() if _welcomes(fund, wish))
+    found: tuple[str, ...] = policy.memo[key]
+    return found
+
+
+def _on_sale(world: World, policy: Policy, wish: Wish, payers: tuple[str, ...]) -> tuple[Sold | Verdict, ...]:
+    """Every offer, or why it can never serve this wish. Kept until offers or policy change."""
+    key = ("on sale", policy.hash, wish.rtype.name, payers, wish.providers)
+    kept: tuple[Sold | Verdict, ...] | None = world.cache.get(key)
+    if kept is not None:
+        return kept
+    found: list[Sold | Verdict] = []
+    for name, provider in policy.providers.items():
+        if wish.providers is not None and name not in wish.providers:
+            found.append(Verdict(name, refusal="a rule excludes it"))
+            continue
+        offers = selected(wish.rtype, world.offers.get(name, ()))
+        found += [_sold(policy, wish, provider, offer) for offer in offers]
+    world.cache[key] = kept = tuple(found)
+    return kept
+
+
+def _sold(policy: Policy, wish: Wish, provider: ProviderPolicy, offer: Offer) -> Sold | Verdict:
     price = price_of(provider, offer)
     refusal = ineligible(policy, wish.rtype, provider, offer, price)
     if refusal or price is None:
-        refused.append(Verdict(offer.key, price=price, refusal=refusal))
-        return
+        return Verdict(offer.key, price=price, refusal=refusal)
     if price == 0:
-        score = sum(score_terms(world, policy, wish, offer, 0, 0, now_ms).values())
-        verdict = Verdict(offer.key, "", 0, score)
-        candidates.append(Candidate(offer, 0, None, (), score, _order(wish, offer, FREE, score, ""), verdict))
-        return
-    funds = [fund for fund in policy.funds.values() if pays(fund, wish, offer)]
-    open_funds = [fund for fund in funds if ledger.open_at(fund, now_ms)]
-    if not open_funds:
-        why = (
-            "no fund pays for it"
-            if not funds
-            else f"outside the dates of {', '.join(fund.name for fund in funds)}"
-        )
-        refused.append(Verdict(offer.key, price=price, refusal=why))
-        return
-    payers = sorted(funds, key=lambda fund: (worths[fund.name], fund.name))  # those of later may inherit a hold
-    for fund in (fund for fund in payers if fund in open_funds):
-        score = sum(score_terms(world, policy, wish, offer, price, worths[fund.name].value_ppm, now_ms).values())
-        order = _order(wish, offer, worths[fund.name], score, fund.name)
-        verdict = Verdict(offer.key, fund.name, price, score)
-        candidates.append(Candidate(offer, price, fund, tuple(payers), score, order, verdict))
+        return Sold(offer, price, ())
+    funds = tuple(fund for fund in policy.funds.values() if pays(fund, wish, offer))
+    return Sold(offer, price, funds) if funds else Verdict(offer.key, price=price, refusal="no fund pays for it")
+
+
+def _candidates(
+    world: World, policy: Policy, wish: Wish, sold: Sold, worths: dict[str, Worth], now_ms: UnixMs
+) -> list[Candidate]:
+    """The offer with each of its payers that is open now; without a payer where it is free."""
+
+    def candidate(fund: Fund | None, worth: Worth) -> Candidate:
+        offer, name = sold.offer, fund.name if fund else ""
+        score = sum(score_terms(world, policy, wish, offer, sold.price, worth.value_ppm, now_ms).values())
+        verdict = Verdict(offer.key, name, sold.price, score)
+        return Candidate(offer, sold.price, fund, payers, score, _order(wish, offer, worth, score, name), verdict)
+
+    payers = tuple(sorted(sold.funds, key=lambda fund: (worths[fund.name], fund.name)))
+    if not payers:
+        return [candidate(None, FREE)]
+    return [candidate(fund, worths[fund.name]) for fund in payers if ledger.open_at(fund, now_ms)]
 
 
 def price_of(provider: ProviderPolicy, offer: Offer) -> MicroUSD | None:
@@ -209,42 +236,6 @@ def _welcomes(fund: Fund, wish: Wish) -> bool:
     if wish.repository:
         return matches(fund.repositories, wish.repository)
     return not fund.cash and set(wish.rtype.access.repositories) <= set(fund.repositories)
-
-
-def expires_unused(world: World, fund: Fund, now_ms: UnixMs) -> bool:
-    """Whether credit is forecast to be left at its end, at the rate of the last week that was booked."""
-    if fund.cash or fund.until_ms is None:
-        return False
-    account = world.funds.get(fund.name)
-    if account is None or not account.known:
-        return False
-    days = sorted(account.settled_by_day)[-7:]
-    spent = sum(account.settled_by_day[name] for name in days)
-    forecast = spent * (fund.until_ms - now_ms) // (max(1, len(days)) * ledger.DAY_MS)
-    return forecast < fund.limit - ledger.used(account, "")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Worth:
-    """How a fund's dollars rank. Tier 0 is free; with bids all funds share tier 1 and differ by their value."""
-
-    tier: int
-    until_ms: UnixMs = 0
-    value_ppm: int = 1_000_000
-
-
-FREE = Worth(0, value_ppm=0)
-
-
-def worth(world: World, fund: Fund, now_ms: UnixMs) -> Worth:
-    """By its bid where the planner made one; else credit that would expire first, other credit, then cash."""
-    bid = world.bids.get(fund.name)
-    if bid is not None and now_ms < bid.until_ms:
-        return Worth(1, 0, bid.value_ppm)
-    if fund.cash:
-        return Worth(3)
-    expiring = expires_unused(world, fund, now_ms)
-    return Worth(1, fund.until_ms or 0) if expiring else Worth(2)
 
 
 def premium(world: World, offer: Offer, now_ms: UnixMs) -> MicroUSD:

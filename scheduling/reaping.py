@@ -24,11 +24,14 @@ ABSENCE_GAP_MS: DurationMs = 10_000
 """Between two inventories that both miss a machine."""
 
 _BOOTING = frozenset({RunnerState.UNKNOWN, RunnerState.STARTING})
+_UNTIMED = frozenset({RunnerState.PLANNED, RunnerState.LEAVING, RunnerState.STOPPING, RunnerState.GONE})
 _WAITING = frozenset({RunnerState.READY, RunnerState.REGISTERING, RunnerState.IDLE})
 
 
 def deadline(runner: Runner) -> UnixMs:
     """When plan must judge this runner, if nothing else happens to it. 0: never."""
+    if runner.state in _UNTIMED:
+        return 0
     terms = runner.terms
     if runner.interrupted_ms and runner.state in _WAITING:
         return runner.interrupted_ms
@@ -65,6 +68,8 @@ def _unmade(runner: Runner) -> bool:
 
 def timed_out(runner: Runner, now_ms: UnixMs) -> GoneReason | None:
     """The reason why this runner must go whatever the demand, or None."""
+    if runner.state in _UNTIMED:
+        return None
     terms = runner.terms
     if runner.interrupted_ms and runner.state in _WAITING:
         return GoneReason.INTERRUPTED  # GitHub deletes no registration on which a job runs

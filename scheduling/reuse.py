@@ -61,6 +61,9 @@ class Booting:
                     by_repository.setdefault(runner.repository, []).append(runner)
         return self._types.get(runner_type, {})
 
+    def has(self, runner_type: str) -> bool:
+        return bool(self._of(runner_type))
+
     def owed(self, pool: Pool) -> str:
         """Whose booting machine this pool's sharer may take; empty when nobody has two more by weight."""
         turns = self._turns

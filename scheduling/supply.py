@@ -19,7 +19,7 @@ from scheduling.reuse import Booting, drained, take_free
 from scheduling.upkeep import floor_of, reap
 from scheduling.world import LIVE_NAMES, PAUSED, World
 
-_ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+_ID_LETTERS = bytes(b"abcdefghijklmnopqrstuvwxyz0123456789"[byte % 36] for byte in range(256))
 
 # ---- demand ------------------------------------------------------------------------------------------------
 
@@ -39,32 +39,35 @@ def _best_pool(draft: Draft, job: Job, pools: tuple[Pool, ...]) -> Pool:
         return pools[0]
 
     def order(pool: Pool) -> tuple[object, ...]:
-        choice = choose(draft, _wish(draft, job, pool))
+        choice = _choose(draft, job, pool)
         return (0, choice.candidate.order) if isinstance(choice, Choice) else (1, ())
 
     return min(pools, key=order)
 
 
-def _wish(draft: Draft, job: Job, pool: Pool) -> Wish:
+def _choose(draft: Draft, job: Job, pool: Pool) -> Choice | tuple[Verdict, ...]:
+    """For this job in this pool. Where one pool's type is full, so are those of hundreds: that is asked first."""
     rtype = draft.policy.runner_types[pool.runner_type]
+    if full := _full(draft, rtype):
+        return full
     taste = matcher(draft.policy).taste(job)
-    return Wish(rtype, job.repository, pool.providers, taste, learning.job_ms(draft.world, job))
-
-
-def choose(draft: Draft, wish: Wish) -> Choice | tuple[Verdict, ...]:
-    if full := _full(draft, wish.rtype):
-        return (Verdict(wish.rtype.name, refusal=full),)
+    wish = Wish(rtype, job.repository, pool.providers, taste, learning.job_ms(draft.world, job))
     return placement.choose(draft.world, draft.policy, wish, draft.now_ms)
 
 
-def _full(draft: Draft, rtype: RunnerType) -> str:
-    """Which cap forbids one more runner of this type; empty when none does."""
-    world, policy = draft.world, draft.policy
+def _full(draft: Draft, rtype: RunnerType) -> tuple[Verdict, ...]:
+    """Which cap forbids one more runner of this type; empty when none does. What is full stays so in a round."""
+    world, policy, name, why = draft.world, draft.policy, rtype.name, ""
+    if name in draft.full:
+        return draft.full[name]
     if policy.max_runners is not None and world.live_count("") >= policy.max_runners:
-        return f"the fleet runs its limit of {policy.max_runners} runners"
-    if rtype.max_runners is not None and world.live_count(f"type:{rtype.name}") >= rtype.max_runners:
-        return f"{rtype.name} runs its max_runners {rtype.max_runners}"
-    return ""
+        why = f"the fleet runs its limit of {policy.max_runners} runners"
+    elif rtype.max_runners is not None and world.live_count(f"type:{name}") >= rtype.max_runners:
+        why = f"{name} runs its max_runners {rtype.max_runners}"
+    if not why:
+        return ()
+    draft.full[name] = (Verdict(name, refusal=why),)
+    return draft.full[name]
 
 
 # ---- supply ------------------------------------------------------------------------------------------------
@@ -75,10 +78,8 @@ _RELEASABLE = (RunnerState.READY, RunnerState.STARTING, RunnerState.UNKNOWN, Run
 def hand_over(draft: Draft) -> None:
     """Free what a pool does not need, let booted machines register where a pool needs them."""
     world = draft.world
-    for pool in list(world.supply):
-        surplus = len(world.supply[pool]) - len(world.queued.get(pool, ()))
-        if surplus > 0:
-            _release(draft, pool, surplus)
+    for pool in [pool for pool in world.supply if pool in world.surplus] if world.surplus else ():
+        _release(draft, pool, len(world.supply[pool]) - len(world.queued.get(pool, ())))
     _drain(draft)
     for runner_id in list(world.by_state[RunnerState.READY]):
         runner = world.runners[runner_id]
@@ -113,6 +114,7 @@ def _all_named(world: World, policy: Policy) -> bool:
 
 def _release(draft: Draft, pool: str, surplus: int) -> None:
     members = [draft.world.runners[runner_id] for runner_id in draft.world.supply[pool]]
+    members = [runner for runner in members if runner.state in _RELEASABLE]
     for state in reversed(_RELEASABLE):
         for runner in members:
             if surplus and runner.state is state and not runner.terms.userdata:  # those are registered here
@@ -138,30 +140,39 @@ def serve(draft: Draft) -> None:
         turn, pool = heapq.heappop(heap)
         if len(world.queued.get(pool, ())) <= len(world.supply.get(pool, ())):
             continue
+        name = world.pools[pool].runner_type
+        if name in draft.full and not _served_without_launch(draft, booting, pool):
+            draft.plan.refusals[pool] = draft.full[name]
+            continue
         now = _turn(draft, turns, pool)
         if now > turn or _serve_one(draft, turns, booting, pool):  # launches since made it somebody else's turn
             heapq.heappush(heap, (now, pool))
 
 
+def _served_without_launch(draft: Draft, booting: Booting, pool: str) -> bool:
+    """Whether a pool may be served although its type is full: by a machine that exists, or by another type."""
+    world = draft.world
+    record = world.pools[pool]
+    return record.runner_type in world.free or pool in world.flexible or bool(booting.owed(record))
+
+
 def _unmet(draft: Draft, turns: Turns, booting: Booting) -> list[str]:
     """Pools with more demand than supply that some cap does not already forbid to serve."""
-    world, found = draft.world, []
-    full: dict[str, tuple[Verdict, ...]] = {}
-    for pool, queue in world.queued.items():
-        if len(queue) <= len(world.supply.get(pool, ())):
-            continue
-        record = world.pools[pool]
-        name = record.runner_type
-        if name not in full:
-            reason = _full(draft, draft.policy.runner_types[name])
-            full[name] = (Verdict(name, refusal=reason),) if reason else ()
-        refusal = full[name]
-        if refusal and not (world.free.get(name) or world.flexible.get(pool) or booting.owed(record)):
-            draft.plan.refusals[pool] = refusal
-        elif capped := turns.capped(record.repository):
-            draft.plan.refusals[pool] = (Verdict(name, refusal=capped),)
-        else:
-            found.append(pool)
+    world, refusals, found = draft.world, draft.plan.refusals, list[str]()
+    for name, unmet in world.unmet.items():
+        pools = list(unmet)
+        full = _full(draft, draft.policy.runner_types[name])
+        if full and name not in world.free:
+            refusals |= dict.fromkeys(unmet, full)
+            pools = pools if booting.has(name) else [pool for pool in world.flexible if pool in unmet]
+        for pool in pools:
+            if full and not _served_without_launch(draft, booting, pool):
+                continue
+            if capped := turns.capped(world.pools[pool].repository):
+                refusals[pool] = (Verdict(name, refusal=capped),)
+            else:
+                refusals.pop(pool, None)
+                found.append(pool)
     return found
 
 
@@ -188,11 +199,11 @@ def _launch_for(draft: Draft, job: Job) -> bool:
     """Launch for this job in its pool, or in another runner type's pool when its own cannot serve it."""
     world = draft.world
     pool = world.pools[job.pool]
-    choice = choose(draft, _wish(draft, job, pool))
+    choice = _choose(draft, job, pool)
     if not isinstance(choice, Choice):
         draft.plan.refusals[pool.key] = choice
         for other in matcher(draft.policy).route(job, draft.now_ms).pools if job.flexible else ():
-            choice = choose(draft, _wish(draft, job, other)) if other.key != pool.key else choice
+            choice = _choose(draft, job, other) if other.key != pool.key else choice
             if isinstance(choice, Choice):
                 draft.decide(m.JobRouted(draft.now_ms, job.key, other, flexible=True))
                 pool = other
@@ -254,7 +265,7 @@ def _terms(policy: Policy, rtype: RunnerType, image: str) -> LaunchTerms:
 def _runner_id(world: World) -> str:
     """`r` + 20 characters, unique by the leader's epoch and the fleet's count of launches."""
     digest = hashlib.sha256(f"{world.epoch}/{world.totals.launched}".encode()).digest()
-    return "r" + "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in digest[:20])
+    return "r" + digest[:20].translate(_ID_LETTERS).decode()
 
 
 # ---- ready floors ------------------------------------------------------------------------------------------
@@ -267,7 +278,7 @@ def keep_floors(draft: Draft) -> None:
         missing = floor_of(rtype, draft.now_ms) - len(draft.world.free.get(rtype.name, ()))
         wish = Wish(rtype, "", None, Taste())
         while missing > 0 and draft.launches < LAUNCHES_A_TICK:
-            choice = choose(draft, wish)
+            choice = _full(draft, rtype) or placement.choose(draft.world, draft.policy, wish, draft.now_ms)
             if not isinstance(choice, Choice):
                 draft.plan.refusals[f"floor:{rtype.name}"] = choice
                 break

@@ -11,7 +11,7 @@ from scheduling.draft import REAPS_A_MINUTE, Draft
 from scheduling.lifecycle import GoneReason, RunnerState
 from scheduling.model import Runner, UnixMs
 from scheduling.policy import MINUTE_MS, RunnerType
-from scheduling.reaping import CONFIRM_GAP_MS, deadline, finished_for_good, timed_out
+from scheduling.reaping import CONFIRM_GAP_MS, finished_for_good, timed_out
 from scheduling.windows import is_open
 
 KEPT_MS = 24 * 3_600_000
@@ -42,8 +42,7 @@ def wake(draft: Draft) -> None:
             del world.due[key]
         if kind == "runner" and key in world.runners:
             _judge(draft, world.runners[key])
-            if deadline(world.runners[key]) > draft.now_ms:
-                world.watch_runner(world.runners[key])
+            world.watch_runner(world.runners[key], draft.now_ms)
         elif kind == "job" and key in world.blocked:
             world.blocked.pop(key)
             world.unrouted[key] = None

@@ -79,6 +79,8 @@ class World:
         self.runs: dict[tuple[str, int], dict[str, None]] = {}  # unfinished jobs by run
         self.finished: dict[str, None] = {}  # completed jobs, in order of completion
         self.supply: dict[str, dict[str, None]] = {}  # pool -> runners that can still take one of its jobs
+        self.unmet: dict[str, dict[str, None]] = {}  # runner type -> pools with more demand than supply
+        self.surplus: dict[str, None] = {}  # pools with more supply than demand
         self.free: dict[str, dict[str, None]] = {}  # runner type -> runners on their way to no pool, or ready
         # "", `type:`, `provider:`, `offer:`, `repository:` -> runners not proven gone
         self.live: dict[str, int] = {"": 0}
@@ -111,9 +113,10 @@ class World:
                 jobs.append(record)
             elif kind == "runner":
                 self.runners[name] = record
-                self.index_runner(record)
             else:
                 getattr(self, TABLES[kind])[name] = record
+        for runner in self.runners.values():
+            self.index_runner(runner)
         for job in sorted(jobs, key=lambda job: (job.queued_ms, job.job_id)):
             self.jobs[job.key] = job
             if job.blocked != NEEDS_FACTS:
@@ -136,6 +139,7 @@ class World:
                 self.queued.setdefault(job.pool, {})[job.key] = None
                 if job.flexible:
                     self.flexible[job.pool] = self.flexible.get(job.pool, 0) + 1
+                self.weigh(job.pool)
             elif job.blocked:
                 self.blocked[job.key] = None
                 if job.blocked == NEEDS_FACTS:
@@ -157,9 +161,10 @@ class World:
         if job.key in self.queued.get(job.pool, ()):
             del self.queued[job.pool][job.key]
             if job.flexible:
-                self.flexible[job.pool] -= 1
+                _count_down(self.flexible, job.pool)
             if not self.queued[job.pool]:
                 del self.queued[job.pool]
+            self.weigh(job.pool)
         self.blocked.pop(job.key, None)
         self.unrouted.pop(job.key, None)
 
@@ -171,16 +176,14 @@ class World:
                 count = self.live[scope] = self.live.get(scope, 0) + 1
                 if count == 1:
                     self.cache.pop(LIVE_NAMES, None)
-        self.place_runner(runner)
+        self.weigh(self.place_runner(runner))
 
     def unindex_runner(self, runner: Runner) -> None:
-        self.displace_runner(runner)
+        self.weigh(self.displace_runner(runner))
         if runner.state in LIVE:
             self.notices.pop(runner.id, None)
             for scope in live_scopes(runner):
-                self.live[scope] -= 1
-                if not self.live[scope] and scope:
-                    del self.live[scope]
+                _count_down(self.live, scope)
 
     def index_taken(self, runner: Runner) -> None:
         if runner.taken_ms and runner.running not in self.reruns:
@@ -192,31 +195,60 @@ class World:
         else:
             self.reruns_due.pop(rerun.job_key, None)
 
-    def place_runner(self, runner: Runner) -> None:
-        """The part of its indices that changes with every move: state, supply, deadline."""
+    def move_to_repository(self, runner: Runner, repository: str) -> None:
+        """A live runner is for another repository from now on."""
+        _count_down(self.live, f"repository:{runner.repository}")
+        runner.repository = repository
+        scope = f"repository:{repository}"
+        self.live[scope] = self.live.get(scope, 0) + 1
+
+    def place_runner(self, runner: Runner) -> str:
+        """The part of its indices that changes with every move: state, supply, deadline. The pool it supplies."""
         self.by_state[runner.state][runner.id] = None
         self.watch_runner(runner)
-        if is_supply(runner):
-            if runner.pool:
-                self.supply.setdefault(runner.pool, {})[runner.id] = None
-            else:
-                self.free.setdefault(runner.runner_type, {})[runner.id] = None
+        if not is_supply(runner):
+            return ""
+        if runner.pool:
+            self.supply.setdefault(runner.pool, {})[runner.id] = None
+        else:
+            self.free.setdefault(runner.runner_type, {})[runner.id] = None
+        return runner.pool
 
-    def watch_runner(self, runner: Runner) -> None:
+    def displace_runner(self, runner: Runner) -> str:
+        """Takes out what `place_runner` put in. The pool it supplied."""
+        self.by_state[runner.state].pop(runner.id, None)
+        index, name = (self.supply, runner.pool) if runner.pool else (self.free, runner.runner_type)
+        members = index.get(name, {})
+        if runner.id not in members:
+            return ""
+        del members[runner.id]
+        if not members:
+            del index[name]
+        return runner.pool
+
+    def weigh(self, pool: str) -> None:
+        """Demand or supply of this pool (empty: of none) has changed."""
+        if not pool:
+            return
+        demand, supply = len(self.queued.get(pool, ())), len(self.supply.get(pool, ()))
+        name = self.pools[pool].runner_type
+        if demand > supply:
+            self.unmet.setdefault(name, {})[pool] = None
+        elif name in self.unmet:
+            self.unmet[name].pop(pool, None)
+            if not self.unmet[name]:
+                del self.unmet[name]
+        if supply > demand:
+            self.surplus[pool] = None
+        else:
+            self.surplus.pop(pool, None)
+
+    def watch_runner(self, runner: Runner, after_ms: UnixMs = 0) -> None:
         """See to it that it is looked at by its deadline; an earlier look sees to the next one."""
         at_ms = deadline(runner)
-        if at_ms and self.due.get(runner.id, at_ms + 1) > at_ms:
+        if at_ms > after_ms and self.due.get(runner.id, at_ms + 1) > at_ms:
             self.due[runner.id] = at_ms
-            self.wake_at(at_ms, "runner", runner.id)
-
-    def displace_runner(self, runner: Runner) -> None:
-        self.by_state[runner.state].pop(runner.id, None)
-        for index, name in ((self.supply, runner.pool), (self.free, runner.runner_type)):
-            members = index.get(name)
-            if members is not None:
-                members.pop(runner.id, None)
-                if not members:
-                    del index[name]
+            heapq.heappush(self.wakes, (at_ms, "runner", runner.id))
 
     def wake_at(self, at_ms: UnixMs, kind: str, key: str) -> None:
         """Look at this record again at that time (0: never)."""
@@ -232,6 +264,13 @@ class World:
         if not runner_name.startswith(prefix):
             return None
         return self.runners.get(runner_name[len(prefix) :])
+
+
+def _count_down(counts: dict[str, int], name: str) -> None:
+    """One less; what is at 0 is left out, save the count of all."""
+    counts[name] -= 1
+    if not counts[name] and name:
+        del counts[name]
 
 
 def job_key(job_id: int, run_attempt: int) -> str:

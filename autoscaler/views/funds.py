@@ -7,8 +7,8 @@ from autoscaler.views.jobs_and_runners import Document, NoSuchThing, View
 from autoscaler.views.values import time, usd
 from scheduling import forecast, ledger
 from scheduling.model import HOUR_MS, FundAccount
-from scheduling.placement import expires_unused
 from scheduling.policy import Fund
+from scheduling.worth import expires_unused
 
 
 def funds(view: View) -> Document:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from autoscaler.views.jobs_and_runners import Document, View
 from autoscaler.views.values import time, usd, usd_or_none
-from scheduling import learning, placement
+from scheduling import learning, placement, worth
 from scheduling.cooling import image_scope
 from scheduling.matching import matcher, selected
 from scheduling.model import Job, Offer, Pool, UnixMs, Verdict
@@ -76,7 +76,7 @@ def fund_tier(view: View, name: str) -> str:
         return bid.why or f"a dollar counts as ${bid.value_ppm / 1_000_000:.2f}"
     if fund.cash:
         return "cash"
-    return "credit that would expire" if placement.expires_unused(view.world, fund, view.now_ms) else "credit"
+    return "credit that would expire" if worth.expires_unused(view.world, fund, view.now_ms) else "credit"
 
 
 def _terms(view: View, wish: Wish, offer: Offer, verdict: Verdict) -> dict[str, str]:
@@ -84,7 +84,7 @@ def _terms(view: View, wish: Wish, offer: Offer, verdict: Verdict) -> dict[str, 
     if verdict.price is None:
         return {}
     fund = view.policy.funds.get(verdict.fund)
-    value_ppm = placement.worth(view.world, fund, view.now_ms).value_ppm if fund else 0
+    value_ppm = worth.worth(view.world, fund, view.now_ms).value_ppm if fund else 0
     terms = placement.score_terms(view.world, view.policy, wish, offer, verdict.price, value_ppm, view.now_ms)
     return {name: usd(amount) for name, amount in terms.items()}
 

@@ -54,6 +54,8 @@ def check(fleet: Fleet) -> None:
     )
     for index in ("supply", "free", "live", "by_state", "runs"):
         assert normal(getattr(again, index)) == normal(getattr(world, index)), index
+    assert {k: set(v) for k, v in again.unmet.items()} == {k: set(v) for k, v in world.unmet.items()}
+    assert set(again.surplus) == set(world.surplus)
     assert {k: set(v) for k, v in again.queued.items()} == {k: set(v) for k, v in world.queued.items()}
 
 

@@ -21,6 +21,7 @@ from autoscaler.http.runner_api import RunnerApi
 from autoscaler.http.webhook import Receiver
 from autoscaler.sweep import Sweep
 from scheduling import job_facts, ledger, machine_facts, placement, reaping, supply, upkeep
+from scheduling.world import World
 from tests.simulation import redis_server
 from tests.simulation.world import simulate
 
@@ -110,9 +111,9 @@ MUTANTS = (
         "counters instead of levels",
         (
             Edit(
-                supply._unmet,
-                "if len(queue) <= len(world.supply.get(pool, ())):",
-                "if sum(j.pool == pool for j in world.jobs.values()) <= counted(world, pool):",
+                World.weigh,
+                "if demand > supply:",
+                "if sum(j.pool == pool for j in self.jobs.values()) > counted(self, pool):",
             ),
             Edit(
                 supply.serve,
