@@ -39,20 +39,22 @@ def _best_pool(draft: Draft, job: Job, pools: tuple[Pool, ...]) -> Pool:
         return pools[0]
 
     def order(pool: Pool) -> tuple[object, ...]:
-        choice = _choose(draft, job, pool)
+        choice = _choose_for(draft, job, pool)
         return (0, choice.candidate.order) if isinstance(choice, Choice) else (1, ())
 
     return min(pools, key=order)
 
 
-def _choose(draft: Draft, job: Job, pool: Pool) -> Choice | tuple[Verdict, ...]:
-    """For this job in this pool. Where one pool's type is full, so are those of hundreds: that is asked first."""
+def choose(draft: Draft, wish: Wish) -> Choice | tuple[Verdict, ...]:
+    return _full(draft, wish.rtype) or placement.choose(draft.world, draft.policy, wish, draft.now_ms)
+
+
+def _choose_for(draft: Draft, job: Job, pool: Pool) -> Choice | tuple[Verdict, ...]:
     rtype = draft.policy.runner_types[pool.runner_type]
-    if full := _full(draft, rtype):
+    if full := _full(draft, rtype):  # before its wish is made: hundreds of pools may share a full type
         return full
     taste = matcher(draft.policy).taste(job)
-    wish = Wish(rtype, job.repository, pool.providers, taste, learning.job_ms(draft.world, job))
-    return placement.choose(draft.world, draft.policy, wish, draft.now_ms)
+    return choose(draft, Wish(rtype, job.repository, pool.providers, taste, learning.job_ms(draft.world, job)))
 
 
 def _full(draft: Draft, rtype: RunnerType) -> tuple[Verdict, ...]:
@@ -199,11 +201,11 @@ def _launch_for(draft: Draft, job: Job) -> bool:
     """Launch for this job in its pool, or in another runner type's pool when its own cannot serve it."""
     world = draft.world
     pool = world.pools[job.pool]
-    choice = _choose(draft, job, pool)
+    choice = _choose_for(draft, job, pool)
     if not isinstance(choice, Choice):
         draft.plan.refusals[pool.key] = choice
         for other in matcher(draft.policy).route(job, draft.now_ms).pools if job.flexible else ():
-            choice = _choose(draft, job, other) if other.key != pool.key else choice
+            choice = _choose_for(draft, job, other) if other.key != pool.key else choice
             if isinstance(choice, Choice):
                 draft.decide(m.JobRouted(draft.now_ms, job.key, other, flexible=True))
                 pool = other
@@ -278,7 +280,7 @@ def keep_floors(draft: Draft) -> None:
         missing = floor_of(rtype, draft.now_ms) - len(draft.world.free.get(rtype.name, ()))
         wish = Wish(rtype, "", None, Taste())
         while missing > 0 and draft.launches < LAUNCHES_A_TICK:
-            choice = _full(draft, rtype) or placement.choose(draft.world, draft.policy, wish, draft.now_ms)
+            choice = choose(draft, wish)
             if not isinstance(choice, Choice):
                 draft.plan.refusals[f"floor:{rtype.name}"] = choice
                 break
