@@ -86,6 +86,7 @@ def _tell_runner(world: World, job: Job, now_ms: UnixMs, changed: set[Key]) -> N
     if runner is None:
         return
     if job.state is JobState.IN_PROGRESS:
+        job.waited_for = job.waited_for or runner.waited_for
         move(world, runner, RunnerFact.JOB_STARTED, now_ms, changed, running=job.key)
     elif job.state is JobState.COMPLETED and runner.running in ("", job.key):
         ended = {"running": job.key, "ended_ms": job.completed_ms, "reason": runner.reason or GoneReason.DONE}
@@ -121,6 +122,8 @@ def _job_routed(world: World, event: m.JobRouted, now_ms: UnixMs, changed: set[K
     world.unindex_job(job)
     job.pool = event.pool.key if event.pool else ""
     job.runner_type = event.pool.runner_type if event.pool else ""
+    if event.pool and job.blocked:
+        job.waited_for = job.blocked
     job.blocked = event.blocked
     job.flexible = event.flexible
     world.index_job(job)

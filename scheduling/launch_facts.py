@@ -35,6 +35,7 @@ def _runner_planned(world: World, event: m.RunnerPlanned, now_ms: UnixMs, change
         launched_for=event.launched_for,
         placement=event.placement,
         queued_ms=event.queued_ms,
+        waited_for=event.waited_for,
     )
     world.runners[runner.id] = runner
     world.index_runner(runner)

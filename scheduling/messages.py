@@ -364,6 +364,7 @@ class RunnerPlanned:
     placement: tuple[Verdict, ...] = ()
     probes: tuple[str, ...] = ()  # cooldown scopes that this launch probes
     queued_ms: UnixMs = 0  # since when the job waits that it is for
+    waited_for: str = ""  # what refused the pool's demand in the round before
 
 
 @frozen

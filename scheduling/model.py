@@ -113,6 +113,7 @@ class Job:
     blocked: str = ""  # why it has no pool: unroutable, access, waiting for facts
     facts: RunFacts | None = None
     checked_ms: UnixMs = 0  # when GitHub was last asked whether it still waits
+    waited_for: str = ""  # the last reason that kept it from being launched for
     notice: str = ""  # the notice runner that was launched to tell it why it waits
 
 
@@ -209,6 +210,7 @@ class Runner:
     log: tuple[str, ...] = ()  # last lines that it printed before it gave up; bounded, without secrets
     sealed: str = ""  # userdata: the JIT config, encrypted, until the outcome of the create call is known
     queued_ms: UnixMs = 0  # since when the job waited that it was launched or assigned for
+    waited_for: str = ""  # what had refused its pool's demand before it was planned
     failures: int = 0  # failed attempts of the effect that is due
     retry_ms: UnixMs = 0  # not before this time
     cost: MicroUSD = 0

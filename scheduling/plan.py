@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from scheduling import notices, reruns
 from scheduling.draft import LAUNCHES_A_TICK, Draft, Plan
-from scheduling.model import UnixMs
+from scheduling.model import UnixMs, Verdict
 from scheduling.policy import Policy
 from scheduling.supply import hand_over, keep_floors, route, serve
 from scheduling.upkeep import forget, open_funds, wake
@@ -26,11 +26,16 @@ def plan(world: World, policy: Policy, now_ms: UnixMs) -> Plan:
     hand_over(draft)
     serve(draft)
     keep_floors(draft)
+    world.refused = {name: _words(verdicts[0]) for name, verdicts in draft.plan.refusals.items() if verdicts}
     reruns.decide(draft)
     notices.tell(draft)
     forget(draft)
     draft.plan.next_wake_ms = _next_wake(draft)
     return draft.plan
+
+
+def _words(verdict: Verdict) -> str:
+    return f"{verdict.offer}: {verdict.refusal}"
 
 
 def _next_wake(draft: Draft) -> UnixMs:

@@ -240,6 +240,7 @@ def planned(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job: Job
         placement=choice.verdicts,
         probes=choice.probes,
         queued_ms=job.queued_ms if job else 0,
+        waited_for=draft.world.refused.get(pool, ""),
     )
 
 

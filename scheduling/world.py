@@ -86,6 +86,7 @@ class World:
         self.live: dict[str, int] = {"": 0}
         self.by_state: dict[RunnerState, dict[str, None]] = {state: {} for state in RunnerState}
         self.taken: dict[str, None] = {}  # runners that their provider took, whose jobs plan has not judged
+        self.refused: dict[str, str] = {}  # pool -> why the last round of planning could not serve it
         self.notices: dict[str, None] = {}  # notice runners that are not proven gone
         self.reruns_due: dict[str, None] = {}
         self.reaps = (0, 0)  # (minute, kills decided in it)

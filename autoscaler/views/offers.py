@@ -38,6 +38,7 @@ def offer_rows(view: View, wish: Wish) -> list[Document]:
                 "price_usd_per_hour": usd_or_none(verdict.price),
                 "fund": verdict.fund,
                 "tier": _tier(view, wish, offer, verdict) if offer and eligible else "",
+                "scarce": scarce(view, offer) if offer and eligible else "",
                 "score_usd": usd_or_none(verdict.score),
                 "terms": _terms(view, wish, offer, verdict) if offer and eligible else {},
                 "refusal": verdict.refusal,
@@ -64,6 +65,12 @@ def _tier(view: View, wish: Wish, offer: Offer, verdict: Verdict) -> str:
     if offer.provider in wish.taste.prefer:
         return "preferred by a rule"
     return fund_tier(view, verdict.fund)
+
+
+def scarce(view: View, offer: Offer) -> str:
+    """What the planner says of a cap on this offer's machines, which others need more; empty without one."""
+    bids = (view.world.bids.get(scope) for scope in (f"provider:{offer.provider}", f"offer:{offer.key}"))
+    return "; ".join(bid.why for bid in bids if bid is not None and bid.premium and view.now_ms < bid.until_ms)
 
 
 def fund_tier(view: View, name: str) -> str:

@@ -102,6 +102,34 @@ def _led_here(rerun: Rerun) -> str:
     return f"It is the re-run of job {rerun.job_key}, whose spot machine was taken."
 
 
+def waited(job: Job, runner: Runner) -> list[Document]:
+    """What the job had waited for, and how long for each: before its runner was planned, its boot, GitHub."""
+    planned_ms = max(job.queued_ms, runner.planned_ms)
+    booted_ms = max(planned_ms, runner.booted_ms)
+    parts = [
+        (_kind(job.waited_for), job.queued_ms, min(planned_ms, job.started_ms), job.waited_for),
+        ("the boot of its machine", planned_ms, min(booted_ms, job.started_ms), runner.offer.key),
+        ("its registration at GitHub", booted_ms, job.started_ms, ""),
+    ]
+    return [
+        {"for": kind, "seconds": seconds(end_ms - start_ms), "detail": detail}
+        for kind, start_ms, end_ms, detail in parts
+        if job.queued_ms and end_ms - start_ms >= 1000
+    ]
+
+
+def _kind(words: str) -> str:
+    """What sort of reason a refusal is."""
+    if not words:
+        return "a launch"
+    if "fund" in words:
+        return "money"
+    if "GitHub" in words:
+        return "GitHub's word on its run"
+    policy = ("access", "share", "outside", "drained", "paused", "a rule")
+    return "policy" if any(word in words for word in policy) else "capacity"
+
+
 def deadline_words(view: View, job: Job) -> str:
     """What becomes of a job that has waited past the policy's deadline; empty before it."""
     rule = view.policy.on_deadline

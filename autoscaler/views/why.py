@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from autoscaler.views.jobs_and_runners import Document, View, job, job_state, runner
 from autoscaler.views.offers import offer_rows, open_row, wish_for
-from autoscaler.views.runner_why import deadline_words, failed_boot, hold_rows, rerun_of, timeline, why_won
+from autoscaler.views.runner_why import deadline_words, failed_boot, hold_rows, rerun_of, timeline, waited, why_won
 from autoscaler.views.values import UNROUTABLE, seconds, time, usd
 from scheduling import learning
 from scheduling.lifecycle import JobState, RunnerState
@@ -45,6 +45,7 @@ def of_job(view: View, job_: Job) -> Document:
         "offers": [],
         "offers_total": 0,
         "runner": None,
+        "waited": [],
         "rerun": rerun_of(view, job_),
         "failed_boot": failed_boot(view, job_),
         "timeline": timeline(view, job_),
@@ -263,6 +264,7 @@ def _ran(view: View, job_: Job, found: Document) -> None:
         ],
     }
     found["sentence"] = _where(job_, each)
+    found["waited"] = waited(job_, each)
 
 
 def _where(job_: Job, each: Runner) -> str:

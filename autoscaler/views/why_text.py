@@ -78,6 +78,9 @@ def _fact_rows(found: Document) -> Iterator[tuple[str, Text]]:
         yield "type", plain(f"{rtype['runner_type']}{mark}{_best(rtype['best'])}")
     for near in why["nearest"]:
         yield "near", plain(f"{near['runner_type']} lacks {', '.join(near['lacks'])}"[:200])
+    for part in why["waited"]:
+        detail = f" ({part['detail']})" if part["detail"] else ""
+        yield "waited", plain(f"{span(part['seconds'])} for {part['for']}{detail}"[:200])
     if pool := why["pool"]:
         yield "pool", plain(pool["pool"])
         yield "queue", plain(f"number {pool['place']} of {pool['queued']}; {_supply(pool)}")
@@ -150,7 +153,8 @@ def _offer_name(row: Document) -> str:
 
 def _now(row: Document, at: str) -> Text:
     if not row["refusal"]:
-        return Text("open", style="green").append(f"  {row['tier']}", style="dim")
+        terms = "; ".join(part for part in (row["tier"], row["scarce"]) if part)
+        return Text("open", style="green").append(f"  {terms}", style="dim")
     until = f"until {ahead(row['until'], at)}: " if row["until"] else ""
     return Text(until).append_text(plain(row["refusal"][:TEXT]))
 

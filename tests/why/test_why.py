@@ -13,6 +13,7 @@ from autoscaler.views import jobs_and_runners as views
 from autoscaler.views import why, why_text
 from scheduling import messages as m
 from scheduling.lifecycle import JobState, RerunState, RunnerState
+from scheduling.model import Bid
 from scheduling.world import PAUSED
 from tests.api.worlds import GPU, LARGE, MINUTE, POLICY, SECOND, SMALL, Fleet, no_capacity
 
@@ -243,6 +244,59 @@ def test_github_gave_the_runner_to_another_job(fleet: Fleet) -> None:
     fleet.job(2)
     fleet.job(2, state=JobState.IN_PROGRESS, runner_name=f"ci-{runner.id}")
     assert "GitHub gave it that runner, which was launched for job 1.1 of the same pool." in sentence(fleet, "2")
+
+
+def test_what_a_job_had_waited_for_and_how_long(fleet: Fleet) -> None:
+    fleet.create = no_capacity("")
+    fleet.job(1, GPU)
+    fleet.run(9 * MINUTE)
+    fleet.create = lambda runner: None
+    fleet.run(6 * MINUTE)
+    found = ask(fleet, "1")
+    capacity, boot, github = found["why"]["waited"]
+    assert (capacity["for"], boot["for"], github["for"]) == (
+        "capacity",
+        "the boot of its machine",
+        "its registration at GitHub",
+    )
+    assert "cooling: no capacity for mi300-slot" in capacity["detail"]
+    assert boot["seconds"] == 40
+    total = sum(part["seconds"] for part in found["why"]["waited"])
+    assert total == found["queue_seconds"]
+    assert any("waited" in line and "for capacity (rocm-lab" in line for line in screen(found))
+
+
+def test_money_and_policy_are_told_from_capacity(tmp_path: Path) -> None:
+    policy = POLICY.replace("spent: {amount: 120 USD", "spent: {amount: 1999.99 USD")
+    fleet = Fleet(tmp_path, policy)
+    fleet.job(1, ("linux.arm64",))
+    fleet.run(2 * MINUTE)
+    month = "2026-11"
+    fleet.tell(m.FundSpentStated(fleet.now_ms, "arm-cash", month, 0, fleet.now_ms, "maria"))
+    fleet.run(3 * MINUTE)
+    waited = ask(fleet, "1")["why"]["waited"]
+    assert waited[0]["for"] == "money"
+    assert "fund arm-cash has $0.01 left" in waited[0]["detail"]
+
+
+def test_a_scarce_offer_says_whose_need_makes_it_dear(fleet: Fleet) -> None:
+    until_ms = fleet.now_ms + 60 * MINUTE
+    words = "its machines count $0.20 an hour more, because others need them"
+    fund = Bid(
+        "gcp-gift",
+        610_000,
+        until_ms,
+        "a gcp-gift dollar counts as $0.61 now, because it would last until 12 December",
+    )
+    fleet.tell(
+        m.FundsValued(fleet.now_ms, (fund, Bid("provider:gcp", 1_000_000, until_ms, words, premium=200_000)))
+    )
+    fleet.tell(m.SwitchSet(fleet.now_ms, PAUSED, True, "maria"))
+    fleet.job(1)
+    fleet.run(2 * SECOND)
+    rows = [row for row in ask(fleet, "1")["why"]["offers"] if row["provider"] == "gcp"]
+    assert rows[0]["scarce"] == words
+    assert rows[0]["tier"] == worth
 
 
 def test_both_attempts_of_a_job_whose_spot_machine_was_taken_name_it(fleet: Fleet) -> None:
