@@ -282,15 +282,9 @@ def test_money_and_policy_are_told_from_capacity(tmp_path: Path) -> None:
 def test_a_scarce_offer_says_whose_need_makes_it_dear(fleet: Fleet) -> None:
     until_ms = fleet.now_ms + 60 * MINUTE
     words = "its machines count $0.20 an hour more, because others need them"
-    fund = Bid(
-        "gcp-gift",
-        610_000,
-        until_ms,
-        "a gcp-gift dollar counts as $0.61 now, because it would last until 12 December",
-    )
-    fleet.tell(
-        m.FundsValued(fleet.now_ms, (fund, Bid("provider:gcp", 1_000_000, until_ms, words, premium=200_000)))
-    )
+    worth = "a gcp-gift dollar counts as $0.61 now, because it would last until 12 December 2026"
+    fund, cap = Bid("gcp-gift", 610_000, until_ms, worth), Bid("provider:gcp", 0, until_ms, words, premium=200_000)
+    fleet.tell(m.FundsValued(fleet.now_ms, (fund, cap)))
     fleet.tell(m.SwitchSet(fleet.now_ms, PAUSED, True, "maria"))
     fleet.job(1)
     fleet.run(2 * SECOND)
