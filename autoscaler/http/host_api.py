@@ -1,19 +1,9 @@
-"""`/host/v1`: what donated hosts call that open no port, and the switches of whoever gave them.
-
-A join token is a sponsor's: its SHA-256 stands in the policy, at the one provider it is good for. It is exchanged
-for the host's own secret, `SPONSOR~NONCE.HMAC`: the store holds its SHA-256 to void an older one, and a store that
-has lost everything still knows its hosts. A host can only speak of machines that it was asked to run: each carries
-a proof of that.
-"""
+"""`/host/v1`: what donated hosts call that open no port, and the switches of whoever gave them."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
-import json
 import logging
-import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -23,9 +13,10 @@ from aiohttp import web
 
 from autoscaler.http.auth import ApiAuth
 from autoscaler.http.body import BodyReader, Refused
+from autoscaler.http.host_auth import HostAuth, digest
 from autoscaler.http.pace import Pace
 from autoscaler.store.hosts import Hosts
-from providers.base import HostKeeper, HostState, Provider, Transient
+from providers.base import HostState, Provider, Transient
 
 WAIT_S = 20.0
 LOOK_S = 0.1
@@ -33,10 +24,7 @@ BODY_MAX = 2 * 1024 * 1024
 BODY_SECONDS = 20.0
 POLLS_A_MINUTE = 600
 """Of one host: a busy one reports after each launch."""
-ATTEMPTS_A_MINUTE = 60
-"""To join, or with a wrong secret; of one address."""
 KEEP_MINUTES_MAX = 7 * 24 * 60
-_HOST = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 audit = logging.getLogger("autoscaler.audit")
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
@@ -48,9 +36,10 @@ class HostApi:
     def __init__(
         self, board: Hosts, providers: Callable[[], Mapping[str, Provider]], fleet: str, key: bytes, auth: ApiAuth
     ) -> None:
-        self._board, self._providers, self._fleet, self._key, self._auth = board, providers, fleet, key, auth
+        self._board, self._fleet = board, fleet
+        self._auth = HostAuth(board, providers, key, auth)
         self._bodies = BodyReader(BODY_MAX, BODY_SECONDS, 16 * BODY_MAX)
-        self._polls, self._strangers = Pace(POLLS_A_MINUTE), Pace(ATTEMPTS_A_MINUTE)
+        self._polls = Pace(POLLS_A_MINUTE)
         self._waiting: dict[str, int] = {}  # host -> polls that wait
         self._round: asyncio.Task[dict[str, int]] | None = None
         self._closing = False
@@ -63,14 +52,14 @@ class HostApi:
 
     async def program(self, _: web.Request) -> web.Response:
         """`GET /host/v1/program`: what a host installs. No secret is in it."""
-        for keeper in self._keepers().values():
+        for keeper in self._auth.keepers().values():
             if keeper.sponsors:
                 return web.Response(body=keeper.program(), content_type="text/x-python", charset="utf-8")
         raise Refused(404, "no provider of the policy has sponsors: no host can join")
 
     async def join(self, request: web.Request) -> web.Response:
         """`POST /host/v1/join` with `{"host", "machine", "launchers", "has"}` and a join token: its secret."""
-        provider, keeper, sponsor = self._sponsor(request)
+        provider, keeper, sponsor = self._auth.sponsor(request)
         body = _decoded(_JOIN, await self._bodies.read(request))
         where = f"{provider}/{body.host}"
         if body.host not in keeper.hosts:
@@ -95,8 +84,8 @@ class HostApi:
             raise Refused(
                 409, f"another machine has joined as {where} and is there or has jobs; name this one otherwise"
             )
-        secret = self._secret(where, f"{sponsor}~{secrets.token_hex(16)}")
-        await self._board.join(where, _digest(secret), sponsor, body.machine[:64])
+        secret = self._auth.secret(where, f"{sponsor}~{secrets.token_hex(16)}")
+        await self._board.join(where, digest(secret), sponsor, body.machine[:64])
         audit.warning("host %s joined, by %s", where, sponsor, extra={"token": sponsor, "peer": request.remote})
         joined = {"provider": provider, "host": body.host, "fleet": self._fleet, "secret": secret, "terms": terms}
         return web.json_response(joined, headers={"Cache-Control": "no-store"})
@@ -105,12 +94,12 @@ class HostApi:
 
     async def poll(self, request: web.Request) -> web.Response:
         """`POST /host/v1/PROVIDER/HOST/poll` with `{"acted", "report"}`: what is wanted, as soon as it is news."""
-        where, keeper, host = await self._caller(request)
+        where, keeper, host = await self._auth.caller(request)
         if not self._polls.allows(where):
             raise Refused(429, "too many calls of this host; it waits")
         body = _decoded(_POLL, await self._bodies.read(request))
         report = msgspec.to_builtins(body.report)
-        report["leases"] = [lease for lease in report["leases"] if self._proven(where, lease)]
+        report["leases"] = [lease for lease in report["leases"] if self._auth.proven(where, lease)]
         await self._board.report(where, body.acted or 0, report)
         await self._news(where, body.acted)
         state, numbers = await self._board.read(where), await self._board.numbers([where])
@@ -126,22 +115,11 @@ class HostApi:
 
     def _wanted(self, where: str, state: HostState) -> dict[str, Any]:
         launches = {
-            runner_id: {**launch, "proof": self._proof(where, {**launch, "runner_id": runner_id})}
+            runner_id: {**launch, "proof": self._auth.proof(where, {**launch, "runner_id": runner_id})}
             for runner_id, launch in state.wanted.items()
             if launch is not None
         }
         return {"launch": launches, "end": [each for each in state.wanted if each not in launches]}
-
-    def _proof(self, where: str, lease: Mapping[str, Any]) -> str:
-        """That we asked this host for this machine, with these tags: they say what it costs, and whom."""
-        said = [where, *(lease[key] for key in ("runner_id", "tags", "instance_type", "lifetime_s"))]
-        return self._tag("lease " + json.dumps(said, sort_keys=True))
-
-    def _proven(self, where: str, lease: Mapping[str, Any]) -> bool:
-        good = hmac.compare_digest(self._proof(where, lease), lease["proof"])
-        if not good:
-            audit.warning("host %s speaks of a machine that nobody asked it for: %s", where, lease["runner_id"])
-        return good
 
     async def _news(self, where: str, acted: int | None) -> None:
         """Until the board has another number, or for `WAIT_S`. One look a moment serves all who wait."""
@@ -171,8 +149,8 @@ class HostApi:
     async def switch(self, request: web.Request) -> web.Response:
         """`POST /host/v1/PROVIDER/HOST/{pause,resume,keep}`: by an operator, or the host's sponsor."""
         name = request.match_info["switch"]
-        where, keeper, _ = self._named(request)
-        by = await self._switcher(request, where, keeper)
+        where, keeper, _ = self._auth.named(request)
+        by = await self._auth.switcher(request, where, keeper)
         if name == "keep":
             minutes = _decoded(_KEEP, await self._bodies.read(request)).minutes
             if not 0 <= minutes <= KEEP_MINUTES_MAX:
@@ -182,80 +160,6 @@ class HostApi:
             await self._board.switch(where, "paused", by if name == "pause" else "")
         audit.warning("%s host %s by %s", name, where, by, extra={"token": by, "peer": request.remote})
         return web.json_response({"host": where, "switch": name, "by": by}, status=202)
-
-    async def _switcher(self, request: web.Request, where: str, keeper: HostKeeper) -> str:
-        sponsor = keeper.sponsors.get(_digest(_bearer(request)))
-        if sponsor is None:
-            return self._auth.writer(request)
-        if (await self._board.joined(where)).get("by") != sponsor:
-            raise Refused(403, f"{sponsor} has not joined {where}; a sponsor may pause its own hosts only")
-        return sponsor
-
-    # ---- who asks ------------------------------------------------------------------------------------------
-
-    def _keepers(self) -> dict[str, HostKeeper]:
-        return {name: each for name, each in self._providers().items() if isinstance(each, HostKeeper)}
-
-    def _sponsor(self, request: web.Request) -> tuple[str, HostKeeper, str]:
-        self._slow_down(request)
-        digest = _digest(_bearer(request))
-        for name, keeper in self._keepers().items():
-            for sha256, sponsor in keeper.sponsors.items():
-                if hmac.compare_digest(sha256, digest):
-                    return name, keeper, sponsor
-        raise Refused(
-            401,
-            "this join token is not known: have the operator put its SHA-256 (`printf %s TOKEN | sha256sum`) "
-            "under settings.sponsors of your provider and reload the policy",
-        )
-
-    def _named(self, request: web.Request) -> tuple[str, HostKeeper, str]:
-        provider, host = request.match_info["provider"], request.match_info["host"]
-        keeper = self._keepers().get(provider)
-        if keeper is None or not _HOST.fullmatch(host) or host not in keeper.hosts:
-            raise Refused(404, f"the policy lists no host {host[:64]!r} of a provider {provider[:64]!r}")
-        return f"{provider}/{host}", keeper, host
-
-    async def _caller(self, request: web.Request) -> tuple[str, HostKeeper, str]:
-        """The host that calls, by its secret; a store that lost its record learns it again."""
-        where, keeper, host = self._named(request)
-        stated = _bearer(request)
-        head = stated.rpartition(".")[0]
-        good = hmac.compare_digest(stated.encode(), self._secret(where, head).encode())
-        by = head.partition("~")[0]
-        if good and by in keeper.sponsors.values():
-            known = await self._board.joined(where)
-            if not known:
-                await self._board.join(where, _digest(stated), by, "")
-            if known.get("secret", _digest(stated)) == _digest(stated):
-                return where, keeper, host
-        self._slow_down(request)
-        raise Refused(
-            401,
-            f"this is no longer the secret of {where}: another machine has joined as it, or the policy no longer "
-            "names its sponsor; join again",
-        )
-
-    def _secret(self, where: str, head: str) -> str:
-        return f"{head}.{self._tag(f'host {where} {head}')}"
-
-    def _tag(self, text: str) -> str:
-        return hmac.digest(self._key, text.encode(errors="replace"), "sha256").hex()
-
-    def _slow_down(self, request: web.Request) -> None:
-        if not self._strangers.allows(request.remote or ""):
-            raise Refused(429, "too many attempts from this address; wait a minute")
-
-
-def _bearer(request: web.Request) -> str:
-    scheme, _, stated = request.headers.get("Authorization", "").partition(" ")
-    if scheme.casefold() != "bearer" or not stated.strip():
-        raise Refused(401, "a bearer token is needed: the header `Authorization: Bearer TOKEN`")
-    return stated.strip()
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
 
 
 class _Has(msgspec.Struct):

@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,7 +182,7 @@ class OutboundBench(SshBench):
         await super().fill(count)
         for file in self.folder.glob("slots/*/lease.json"):
             lease = json.loads(file.read_text())
-            proof = self.api._proof("lab/attic", lease)
+            proof = self.api._auth.proof("lab/attic", lease)
             file.write_text(json.dumps({**lease, "proof": proof}))
         self.start("run")
         await self.heard()
@@ -199,14 +201,15 @@ class OutboundBench(SshBench):
         self.close()
 
 
-@pytest.fixture
-async def outbound_bench(clock: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A host that has joined."""
-    monkeypatch.setattr(outbound, "ANSWER_S", 3.0)
-    bench = OutboundBench(clock, tmp_path)
-    try:
-        await bench.open()
-    except TimeoutError:
-        raise AssertionError((tmp_path / "host.log").read_text()) from None
-    yield bench
-    await bench.close_all()
+@asynccontextmanager
+async def joined(clock: Any, folder: Path) -> AsyncIterator[OutboundBench]:
+    """A host that has joined. Whoever is not answered waits 3 s, not 20."""
+    bench = OutboundBench(clock, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outbound, "ANSWER_S", 3.0)
+        try:
+            await bench.open()
+        except TimeoutError:
+            raise AssertionError((folder / "host.log").read_text()) from None
+        yield bench
+        await bench.close_all()

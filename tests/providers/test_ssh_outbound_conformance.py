@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from providers.conformance import Bench, Conformance
-from tests.providers.outbound_bench import outbound_bench  # noqa: F401 - a fixture
+from tests.providers.outbound_bench import joined
 
 pytestmark = pytest.mark.needs("bwrap")
 
 
 class TestOutbound(Conformance):
     @pytest.fixture
-    def bench(self, outbound_bench) -> Bench:  # noqa: F811
-        return outbound_bench
+    async def bench(self, clock, tmp_path) -> Bench:
+        async with joined(clock, tmp_path) as bench:
+            yield bench

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from autoscaler.clock import Clock
-from autoscaler.http import host_api
+from autoscaler.http import host_api, host_auth
 from autoscaler.http.auth import ApiAuth
 from autoscaler.store.store import Store
 from providers.base import ProviderConfig
@@ -130,7 +130,7 @@ async def test_a_store_that_lost_everything_knows_its_hosts_and_their_sponsors(d
 async def test_a_host_cannot_speak_of_a_machine_that_nobody_asked_it_for(daemon):
     """It would be adopted, with a hold on somebody's fund."""
     _, joined = await daemon.join()
-    assert (await daemon.poll(joined["secret"], LEASE))[0] == 200
+    assert (await daemon.poll(joined["secret"], LEASE, {**LEASE, "proof": "é"}))[0] == 200
     assert await daemon.provider.instances() == []
 
 
@@ -154,7 +154,7 @@ async def test_a_host_that_does_not_fit_is_told_what_to_do(daemon, changes, said
 async def test_strangers_and_hosts_are_bounded_in_number_and_size(daemon):
     _, joined = await daemon.join()
     assert (await daemon.post("lab/attic/poll", joined["secret"], b"x" * (host_api.BODY_MAX + 1)))[0] == 413
-    statuses = {(await daemon.join(token="guess"))[0] for _ in range(host_api.ATTEMPTS_A_MINUTE + 1)}
+    statuses = {(await daemon.join(token="guess"))[0] for _ in range(host_auth.ATTEMPTS_A_MINUTE + 1)}
     assert statuses == {401, 429}
 
 
