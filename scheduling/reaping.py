@@ -24,7 +24,7 @@ ABSENCE_GAP_MS: DurationMs = 10_000
 """Between two inventories that both miss a machine."""
 
 _BOOTING = frozenset({RunnerState.UNKNOWN, RunnerState.STARTING})
-_UNTIMED = frozenset({RunnerState.PLANNED, RunnerState.LEAVING, RunnerState.STOPPING, RunnerState.GONE})
+_UNTIMED = frozenset({RunnerState.LEAVING, RunnerState.STOPPING, RunnerState.GONE})
 _WAITING = frozenset({RunnerState.READY, RunnerState.REGISTERING, RunnerState.IDLE})
 
 
