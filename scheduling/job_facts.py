@@ -7,7 +7,7 @@ from sys import intern
 from scheduling import learning
 from scheduling import messages as m
 from scheduling.fairness import charge
-from scheduling.lifecycle import JOB_RANK, GoneReason, JobState, RunnerFact
+from scheduling.lifecycle import JOB_RANK, GoneReason, JobState, RunnerFact, RunnerState
 from scheduling.model import Job, RunFacts, Totals, UnixMs
 from scheduling.moving import move
 from scheduling.world import Handlers, Key, World, job_key
@@ -84,6 +84,10 @@ def _count(totals: Totals, job: Job) -> None:
 def _tell_runner(world: World, job: Job, now_ms: UnixMs, changed: set[Key]) -> None:
     runner = world.runners.get(job.runner)
     if runner is None:
+        return
+    if runner.taken_ms and runner.state is RunnerState.GONE and not runner.running:
+        runner.running = job.key  # heard of only now, and perhaps to be run again
+        changed.add(("runner", runner.id))
         return
     if job.state is JobState.IN_PROGRESS:
         job.waited_for = job.waited_for or runner.waited_for

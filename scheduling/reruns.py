@@ -31,8 +31,8 @@ def decide(draft: Draft) -> None:
     for runner_id in list(world.taken):
         runner = world.runners.get(runner_id)
         job = world.jobs.get(runner.running) if runner is not None else None
-        if runner is None or (job is None and runner.state is RunnerState.GONE):
-            del world.taken[runner_id]
+        if runner is None or (job is None and runner.running and runner.state is RunnerState.GONE):
+            del world.taken[runner_id]  # one without a job stays: its job may be heard of late
         elif job is not None and job.state is JobState.COMPLETED:
             del world.taken[runner_id]
             draft.decide(m.RerunDecided(draft.now_ms, job.key, _refusal(draft, runner, job)))

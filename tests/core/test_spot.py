@@ -150,6 +150,24 @@ def test_k22_the_interrupted_job_is_run_again_where_a_rule_says_so() -> None:
     assert reruns.of_job(fleet.world, record) is fleet.world.reruns["1.1"]
 
 
+@pytest.mark.parametrize("heard_of_its_start", [True, False])
+def test_k22_a_job_whose_start_is_heard_after_its_machine_is_gone_is_run_again(heard_of_its_start: bool) -> None:
+    """GitHub's deliveries were lost; the runner has been settled when the sweep brings them."""
+    fleet = spot_fleet()
+    fleet.policy = replace(fleet.policy, rules=(RERUN,), memo={})
+    fleet.job(1, name="build")
+    (runner,) = fleet.idle()
+    take(fleet, runner)
+    assert runner.state is RunnerState.GONE
+    if heard_of_its_start:
+        fleet.start(1, runner, name="build")
+        fleet.busy.discard(runner.id)
+    fleet.run(8 * MINUTE)
+    fleet.finish(1, runner, "failure", name="build")
+    fleet.run(3 * MINUTE)
+    assert fleet.reruns == ["1.1"]
+
+
 def test_without_a_rule_it_is_not_run_again_and_says_so() -> None:
     fleet, runner = again_fleet(Rule(repository=("other/*",), rerun=True))
     fleet.finish(1, runner, "failure", name="build")
