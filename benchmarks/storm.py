@@ -36,7 +36,7 @@ from autoscaler.store.keys import Keys
 from benchmarks import storm_jobs
 from benchmarks.replica import BOUNDARIES, shared_clock
 from benchmarks.storm_parts import Door, ReplicaProcess, Server, read_or_none
-from benchmarks.storm_report import Report, Storm
+from benchmarks.storm_report import Report, Storm, lost
 from scheduling import ledger
 from scheduling.model import FundAccount
 
@@ -48,6 +48,7 @@ WAITING_MAX = 150
 BOUNDARY_SHARE = 0.6
 PAUSE_SHARE = 1 / 12
 FUNDS_S = 2.0
+AGAIN_S = 60.0
 ALL_BOUNDARIES = 100
 """From so many kills on, a boundary that none of them reached is a failure too."""
 
@@ -135,13 +136,15 @@ class Run:
                 await replica.start()
 
     async def _until_rest(self, say: Callable[[str], object]) -> None:
-        """From here nothing is hurt any more."""
+        """From here nothing is hurt any more. A job that failed with its machine has a while to be run again."""
         self.over.clear()
         watching = asyncio.create_task(self._watch())
+        rested_s = 0.0
         try:
-            while not self._at_rest():
+            while not self._at_rest() or (rested_s < AGAIN_S and lost(self.around.github.jobs())):
                 say(f"calm  {self._words()}")
                 await asyncio.sleep(1.0)
+                rested_s = rested_s + 1.0 if self._at_rest() else 0.0
         finally:
             self.over.set()
             await asyncio.gather(watching, return_exceptions=True)

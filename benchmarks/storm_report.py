@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from autoscaler.sandbox.github_records import Job
@@ -54,14 +54,12 @@ class Report:
 
         Doubled: one attempt that began twice, or an attempt more of a job that had not failed.
         """
-        attempts: dict[tuple[int, str], list[Job]] = {}
-        for job in jobs:
-            attempts.setdefault((job.run_id, job.name), []).append(job)
+        attempts = _attempts(jobs)
         self.jobs, self.reruns = len(attempts), len(jobs) - len(attempts)
         self.unfinished = sum(job.state != "completed" for job in jobs)
-        self.lost = sum(_failed(tries[-1]) for tries in attempts.values())
+        self.lost = lost(jobs)
         self.doubled = sum(job.starts > 1 for job in jobs)
-        self.doubled += sum(job.conclusion != "failure" for tries in attempts.values() for job in tries[:-1])
+        self.doubled += sum(job.conclusion != "failure" for tries in attempts for job in tries[:-1])
 
     def count_repairs(self, seconds: Sequence[float], unrepaired: int) -> None:
         times = sorted(seconds)
@@ -77,5 +75,14 @@ class Report:
         return any((*promises, self.over_a_fund_micro_usd, self.unfinished))
 
 
-def _failed(job: Job) -> bool:
-    return job.state == "completed" and job.conclusion != "success"
+def lost(jobs: Sequence[Job]) -> int:
+    """How many jobs ended without success, and nobody has run them again."""
+    return sum(tries[-1].state == "completed" and tries[-1].conclusion != "success" for tries in _attempts(jobs))
+
+
+def _attempts(jobs: Sequence[Job]) -> Collection[list[Job]]:
+    """Of each job, in their order."""
+    found: dict[tuple[int, str], list[Job]] = {}
+    for job in jobs:
+        found.setdefault((job.run_id, job.name), []).append(job)
+    return found.values()
