@@ -98,10 +98,9 @@ class Replica:
             store.append, secrets, lambda labels, repository: matcher(daemon.policy).is_ours(labels), self.clock
         )
         self.api = RunnerApi(store, world.fleet.key, self.clock)
-        routes = runner_api.routes(self.api)
+        machines_call = {route.path.rpartition("/")[2]: route.handler for route in runner_api.routes(self.api)}
         self._handlers: Mapping[str, Any] = {
-            "stages": routes[0].handler,
-            "jit": routes[1].handler,
+            **machines_call,
             "webhook": webhook.routes(receiver)[0].handler,
         }
         world.loop.create_task(self._run(self.process, store, daemon), context=self.process.context)
