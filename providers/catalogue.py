@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
 
-from scheduling.model import Gpu, Hardware, MicroUSD
+from scheduling.model import Gpu, Hardware, MicroUSD, Offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,14 @@ def table(file: str) -> Mapping[str, InstanceType]:
             entry = replace(known, prices={**known.prices, **entry.prices})
         found[entry.name] = entry
     return found
+
+
+def sold_as(os: str, offers: Iterable[Offer]) -> Iterator[Offer]:
+    """The same machines under Windows have other prices, which are not bundled."""
+    for offer in offers:
+        if os != "linux":
+            offer = replace(offer, hardware=replace(offer.hardware, os=os), list_price=None)
+        yield offer
 
 
 def micro_usd(amount: str) -> MicroUSD:

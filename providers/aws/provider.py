@@ -34,6 +34,7 @@ from providers.base import (
     ProviderError,
     Refused,
 )
+from providers.catalogue import sold_as
 from scheduling.model import DurationMs, MicroUSD, Offer, Purchase, UnixMs
 
 PAGE = 100
@@ -62,7 +63,7 @@ class Aws:
     async def offers(self) -> Sequence[Offer]:
         """One offer per (zone with a subnet, type sold there, purchase). Spot at the zone's present price."""
         found = await asyncio.gather(*(self._offers_in(region) for region in self._config.regions))
-        return [offer for offers in found for offer in offers]
+        return list(sold_as(self._settings.os, (offer for offers in found for offer in offers)))
 
     async def launch(self, spec: LaunchSpec) -> Instance:
         """A replay whose machine has ended by now returns it or is `OutcomeUnknown`: the inventory settles it."""
@@ -251,7 +252,8 @@ class AwsKind:
         return Aws(config, clock)
 
     def catalogue(self, config: ProviderConfig) -> Sequence[Offer]:
-        return [offer for region in config.regions for offer in _offers(config, region)]
+        offers = (offer for region in config.regions for offer in _offers(config, region))
+        return list(sold_as(config.settings.os, offers))
 
 
 KIND = AwsKind()

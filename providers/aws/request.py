@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from providers.aws.settings import AwsSettings
 from providers.base import LaunchSpec, Refused
-from providers.bootstrap import linux_user_data
+from providers.bootstrap import linux_user_data, program, windows_launch
 from scheduling.model import Purchase
 
 USER_DATA_BYTES = 16_384
@@ -67,15 +67,32 @@ def run_instances(spec: LaunchSpec, settings: AwsSettings, root: Root) -> dict[s
     return request
 
 
+def _package(spec: LaunchSpec, settings: AwsSettings) -> dict[str, Any]:
+    arch, os = spec.offer.hardware.arch, settings.os
+    if spec.offer.hardware.os != os:
+        raise Refused(f"this launch is for {spec.offer.hardware.os}, and settings.os says {os} now")
+    package = settings.runner.for_arch(arch, os)
+    if package is None:
+        key = f"win-{arch}" if os == "windows" else arch
+        raise Refused(f"settings.runner.sha256 has no entry for {key}, which {spec.offer.instance_type} needs")
+    return package
+
+
 def _user_data(spec: LaunchSpec, settings: AwsSettings) -> bytes:
     """Packed, as cloud-init takes it too: EC2 counts what is sent."""
-    arch = spec.offer.hardware.arch
-    package = settings.runner.for_arch(arch)
-    if package is None:
-        raise Refused(f"settings.runner.sha256 has no entry for {arch}, which {spec.offer.instance_type} needs")
+    package = _package(spec, settings)
+    if settings.os == "windows":
+        launch = windows_launch(spec.boot, package, spec.lifetime_ms, [METADATA_SERVICE])
+        program_text = program("windows.ps1").decode()
+        return _fitting(
+            spec, f"<powershell>\n{program_text}\n</powershell>\n<autoscaler>{launch}</autoscaler>".encode()
+        )
     notice = "ec2" if spec.offer.purchase is Purchase.SPOT else ""
     text = linux_user_data(spec.boot, package, spec.lifetime_ms, [METADATA_SERVICE], notice)
-    packed = gzip.compress(text.encode(), mtime=0)
+    return _fitting(spec, gzip.compress(text.encode(), mtime=0))
+
+
+def _fitting(spec: LaunchSpec, packed: bytes) -> bytes:
     if len(packed) > USER_DATA_BYTES:
         raise Refused(
             f"user data of runner type {spec.runner_type} is {len(packed)} bytes and EC2 takes {USER_DATA_BYTES}: "

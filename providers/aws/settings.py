@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from providers.bootstrap import RunnerPackage
+from providers.bootstrap import Os, RunnerPackage
 
 SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]+$")]
 GroupId = Annotated[str, StringConstraints(pattern=r"^sg-[0-9a-f]+$")]
@@ -27,6 +27,10 @@ class AwsSettings(BaseModel):
     )
     security_groups: Mapping[str, tuple[GroupId, ...]] = Field(
         default_factory=dict, description="region -> security groups; left out: the VPC's default group"
+    )
+    os: Os = Field(
+        default="linux",
+        description="what its images are: linux, or windows, whose prices are not bundled (state `price`)",
     )
     runner: RunnerPackage = Field(
         default_factory=RunnerPackage, description="the GitHub Actions runner to install"

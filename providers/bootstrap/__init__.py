@@ -1,6 +1,6 @@
 """What a fresh machine does before it is a runner: constant programs, and the JSON that they read.
 
-Belongs here: the programs of the machine (`linux*.{py,sh,service}`) and the user data that carries them. Launch
+Belongs here: the programs of the machine (`linux*`, `windows*`) and the user data that carries them. Launch
 data travels as data: nothing is interpolated into a shell, and one launch gives the same bytes on every replay.
 
 Never here: a cloud's API, and anything that only runs on our side.
@@ -8,6 +8,8 @@ Never here: a cloud's API, and anything that only runs on our side.
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -16,9 +18,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from providers.bootstrap.linux import inert
 from scheduling.model import DurationMs
 
-Arch = Literal["x64", "arm64"]
+Arch = Literal["x64", "arm64", "win-x64", "win-arm64"]
 
 VERSION = "2.338.0"
 SHA256: Mapping[Arch, str] = {  # as published with the release, github.com/actions/runner/releases/tag/v2.338.0
@@ -28,6 +31,13 @@ SHA256: Mapping[Arch, str] = {  # as published with the release, github.com/acti
 RUNNER_URL = (
     "https://github.com/actions/runner/releases/download/v{version}/actions-runner-linux-{arch}-{version}.tar.gz"
 )
+
+WINDOWS_URL = (
+    "https://github.com/actions/runner/releases/download/v{version}/actions-runner-win-{arch}-{version}.zip"
+)
+WINDOWS_FOLDERS = {"cache": r"C:\actions-runner-cache", "hooks": r"C:\autoscaler-hooks"}
+LINUX_CACHE = "/opt/actions-runner-cache"
+Os = Literal["linux", "windows"]
 
 METADATA_URL = "http://169.254.169.254"  # of EC2, Compute Engine and Azure alike
 
@@ -60,13 +70,15 @@ class RunnerPackage(BaseModel):
 
     version: str = Field(default=VERSION, pattern=r"^\d+\.\d+\.\d+$", description="release of actions/runner")
     sha256: Mapping[Arch, str] = Field(
-        default=SHA256, description="SHA-256 of the tarball, by architecture: x64, arm64"
+        default=SHA256,
+        description="SHA-256 of the tarball, by architecture: x64, arm64; of Windows' archive: win-x64, win-arm64",
     )
     url: str = Field(default=RUNNER_URL, description="where it is fetched; {version} and {arch} are filled in")
     cache: str = Field(
-        default="/opt/actions-runner-cache",
-        pattern="^/",
-        description="folder of the image that may hold the tarball, under its own name",
+        default=LINUX_CACHE,
+        pattern=r"^(/|[A-Z]:\\)",
+        description="folder of the image that may hold the tarball, under its own name; on Windows the default is "
+        r"C:\actions-runner-cache",
     )
     pre_install: Hook = Field(default="", description="bash, before the runner is installed")
     post_install: Hook = Field(default="", description="bash, after it: drivers of a GPU, mirrors, caches")
@@ -79,12 +91,14 @@ class RunnerPackage(BaseModel):
             )
         return self
 
-    def for_arch(self, arch: str) -> dict[str, Any] | None:
+    def for_arch(self, arch: str, os: Os = "linux") -> dict[str, Any] | None:
         """Its part of the plan that the machine reads; None when no checksum is known for that architecture."""
+        url = WINDOWS_URL if os == "windows" and self.url == RUNNER_URL else self.url
+        url = url.replace("{version}", self.version).replace("{arch}", arch)
+        arch = f"win-{arch}" if os == "windows" else arch
         known = {str(name): value for name, value in self.sha256.items()}.get(arch)
         if known is None:
             return None
-        url = self.url.replace("{version}", self.version).replace("{arch}", arch)
         return {
             "runner": {"url": url, "sha256": known.lower(), "version": self.version},
             "cache": self.cache,
@@ -95,6 +109,39 @@ class RunnerPackage(BaseModel):
             },
             "beat_seconds": BEAT_SECONDS,
         }
+
+
+def windows_launch(
+    boot: str, package: Mapping[str, Any], lifetime_ms: DurationMs, unreachable: Sequence[str]
+) -> str:
+    """What `windows.ps1` reads: one launch as JSON, packed, in base64. A secret, as `boot` is.
+
+    The program itself is `program("windows.ps1")`, the same for all. It never ran on a real Windows machine here.
+    """
+    said = json.loads(boot)
+    place = said.get("place", {})
+    line = f"{said.get('fleet', '')}: this job runs at {place.get('provider', '')} on {place.get('offer', '')}"
+    launch = {
+        "boot": said,
+        "plan": {
+            **_on_windows(package),
+            "lifetime_seconds": lifetime_ms // 1000,
+            "unreachable": list(unreachable),
+        },
+        "hook": program("windows_hook.ps1").decode(),
+        "job": {
+            "access": said.get("access"),
+            "notice": bool(said.get("notice")),
+            "line": inert(f"{line}, {'paid by ' + place['fund'] if place.get('fund') else 'for free'}"),
+        },
+    }
+    packed = gzip.compress(json.dumps(launch, sort_keys=True).encode(), mtime=0)
+    return base64.b64encode(packed).decode()
+
+
+def _on_windows(package: Mapping[str, Any]) -> dict[str, Any]:
+    cache = WINDOWS_FOLDERS["cache"] if package["cache"] == LINUX_CACHE else package["cache"]
+    return {**package, "cache": cache, "hooks": {**package["hooks"], "folder": WINDOWS_FOLDERS["hooks"]}}
 
 
 def linux_user_data(

@@ -27,7 +27,7 @@ from providers.base import (
     ProviderConfig,
     Refused,
 )
-from providers.catalogue import table
+from providers.catalogue import sold_as, table
 from providers.gcp.client import Compute
 from providers.gcp.errors import Absent, NameExists, of_operation
 from providers.gcp.labels import escape, tags_of
@@ -54,7 +54,7 @@ class Gcp:
 
     async def offers(self) -> Sequence[Offer]:
         """What of the bundled table each zone of the policy's regions sells; spot prices are unknown."""
-        offers = list(_offers(self._config))
+        offers = list(sold_as(self._settings.os, _offers(self._config)))
         zones = sorted({offer.zone for offer in offers})
         sold = dict(zip(zones, await asyncio.gather(*map(self._sold, zones)), strict=True))
         return [offer for offer in offers if parts_of(offer.instance_type) <= sold[offer.zone]]
@@ -208,7 +208,7 @@ class GcpKind:
         return Gcp(config, clock)
 
     def catalogue(self, config: ProviderConfig) -> Sequence[Offer]:
-        return list(_offers(config))
+        return list(sold_as(config.settings.os, _offers(config)))
 
 
 def _installed() -> bool:

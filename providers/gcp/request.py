@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from providers.base import LaunchSpec, Refused
-from providers.bootstrap import linux_user_data
+from providers.bootstrap import linux_user_data, program, windows_launch
 from providers.gcp.labels import labels_of
 from providers.gcp.settings import GcpSettings
 from scheduling.model import Purchase
@@ -114,6 +114,10 @@ def _scheduling(spec: LaunchSpec) -> dict[str, Any]:
 
 
 def _metadata(spec: LaunchSpec, settings: GcpSettings) -> list[dict[str, str]]:
+    if settings.os == "windows":  # its name server has the metadata service's address: nothing can be closed
+        launch = windows_launch(spec.boot, _package(spec, settings), spec.lifetime_ms, [])
+        windows = {"windows-startup-script-ps1": program("windows.ps1").decode(), "autoscaler": launch}
+        return [{"key": key, "value": value} for key, value in windows.items()]
     items = {
         "block-project-ssh-keys": "TRUE",
         "startup-script": files(__package__).joinpath("startup.py").read_text(encoding="utf-8"),
@@ -122,11 +126,19 @@ def _metadata(spec: LaunchSpec, settings: GcpSettings) -> list[dict[str, str]]:
     return [{"key": key, "value": value} for key, value in items.items()]
 
 
-def _user_data(spec: LaunchSpec, settings: GcpSettings) -> str:
-    arch = spec.offer.hardware.arch
-    package = settings.runner.for_arch(arch)
+def _package(spec: LaunchSpec, settings: GcpSettings) -> dict[str, Any]:
+    arch, os = spec.offer.hardware.arch, settings.os
+    if spec.offer.hardware.os != os:
+        raise Refused(f"this launch is for {spec.offer.hardware.os}, and settings.os says {os} now")
+    package = settings.runner.for_arch(arch, os)
     if package is None:
-        raise Refused(f"settings.runner.sha256 has no entry for {arch}, which {spec.offer.instance_type} needs")
+        key = f"win-{arch}" if os == "windows" else arch
+        raise Refused(f"settings.runner.sha256 has no entry for {key}, which {spec.offer.instance_type} needs")
+    return package
+
+
+def _user_data(spec: LaunchSpec, settings: GcpSettings) -> str:
+    package = _package(spec, settings)
     notice = "gce" if spec.offer.purchase is Purchase.SPOT else ""
     head, _, body = linux_user_data(spec.boot, package, spec.lifetime_ms, notice=notice).partition("\n")
     plan = json.loads(body)

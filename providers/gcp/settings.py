@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from providers.bootstrap import RunnerPackage
+from providers.bootstrap import Os, RunnerPackage
 
 ProjectId = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
@@ -46,6 +46,10 @@ class GcpSettings(BaseModel):
     )
     network_tags: tuple[Name, ...] = Field(default=(), description="network tags, for firewall rules")
     disk_type: Name = Field(default="pd-balanced", description="type of the boot disk")
+    os: Os = Field(
+        default="linux",
+        description="what its images are: linux, or windows, whose prices are not bundled (state `price`)",
+    )
     runner: RunnerPackage = Field(
         default_factory=RunnerPackage, description="the GitHub Actions runner to install"
     )
