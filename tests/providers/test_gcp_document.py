@@ -27,7 +27,7 @@ CREATES = {  # "Required permissions" of instances.insert with labels, tags, met
     "compute.subnetworks.use",
     "compute.subnetworks.useExternalIp",
 }
-VERBS = {"insert_unary": "create", "delete_unary": "delete", "get": "get"}
+VERBS = {"insert_unary": "create", "delete_unary": "delete", "get": "get", "list": "list"}
 
 
 def test_the_role_allows_exactly_what_is_called():
