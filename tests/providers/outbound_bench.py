@@ -127,10 +127,9 @@ class OutboundBench(SshBench):
 
     async def heard(self) -> None:
         """Until the host has said what it has, after now."""
-        before = (await self.store.hosts(self.clock).read("lab/attic")).reported_ms
-        self.seen = before
+        before = (await self.board.read("lab/attic")).reported_ms
         async with asyncio.timeout(30):
-            while (await self.store.hosts(self.clock).read("lab/attic")).reported_ms <= before:  # noqa: ASYNC110
+            while (await self.board.read("lab/attic")).reported_ms <= before:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
     @web.middleware
@@ -189,9 +188,11 @@ class OutboundBench(SshBench):
 
     async def end_leaving_a_disk(self, instance: Any) -> None:
         await super().end_leaving_a_disk(instance)
-        self.stop()
+        self.stop()  # a waiting one would tell only in its next call
         self.start("run")
-        await self.heard()
+        async with asyncio.timeout(30):
+            while any(lease["running"] for lease in (await self.board.read("lab/attic")).report["leases"]):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
 
     async def close_all(self) -> None:
         self.stop()
