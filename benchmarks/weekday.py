@@ -23,38 +23,20 @@ import contextvars
 import gc
 import logging
 import os
-import random
 import sys
 import time
-from collections.abc import Callable
 from itertools import groupby
-from typing import Any
-
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from autoscaler import daemon as daemon_module
-from autoscaler.effects import Fleet
-from autoscaler.github.client import AppCredentials, GitHub
 from autoscaler.http import runner_api as runner_api_module
-from autoscaler.sandbox.github import GitHubStandIn
 from autoscaler.sandbox.github_access import Limits
 from autoscaler.sandbox.github_records import JobRequest
 from benchmarks import trace, weekday_github
+from benchmarks.virtual import PRICES, BenchLoop, VirtualFleet
 from scheduling.lifecycle import RunnerState
-from scheduling.model import Hardware, Offer, Purchase, UnixMs
+from scheduling.model import Hardware, UnixMs
 from scheduling.policy import Access, Forks, Policy, ProviderPolicy, Rule, RunnerType
-from tests.core.fleet import USD, credit
-from tests.simulation.clock import SimClock
-from tests.simulation.clouds import Account, Cloud
-from tests.simulation.hooks import Hooks
-from tests.simulation.loop import VirtualLoop
-from tests.simulation.machines import Machines, Watcher
-from tests.simulation.redis_client import RedisWire
-from tests.simulation.redis_server import Server
-from tests.simulation.replica import Replica
-from tests.simulation.request import Request
-from tests.simulation.weather import Weather
-from tests.simulation.wire import Wire
+from tests.core.fleet import credit
 
 CREATIONS, REQUESTS = 80, 12_500
 HOUR_MS = 3_600_000
@@ -62,18 +44,7 @@ LOOK_S, STORY_S = 5.0, 3600.0
 LONGEST_AFTER_S = 6 * 3600.0
 BACKLOG = 2 * CREATIONS
 """Runners that wait for their JIT config: so many all through a minute, and it counts as one with a backlog."""
-REDIS_S = 0.1
-"""Each way to Redis, at most: ticks take no simulated time, so this is what lets events come in batches."""
 OWNER = "pytorch"
-
-
-class DayLoop(VirtualLoop):
-    """Work for threads (signing a JWT) is done at once."""
-
-    def run_in_executor(self, executor: Any, work: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
-        done = self.create_future()
-        done.set_result(work(*args))
-        return done
 
 
 def policy() -> Policy:
@@ -82,68 +53,21 @@ def policy() -> Policy:
     types = [RunnerType(k.label, (k.label,), Hardware(cpus=2), access=everyone) for k in trace.kinds()]
     return Policy(
         hash="weekday",
-        providers={name: ProviderPolicy(name, "sim") for name in ("east", "west")},
+        providers={name: ProviderPolicy(name, "sim") for name in PRICES},
         runner_types={each.name: each for each in types},
         funds={"grant": credit("grant", 1_000_000)},
         rules=(Rule(ref=("refs/heads/release/*",), prefer=("west",)),),
     )
 
 
-def _offers(name: str, price: int) -> tuple[Offer, ...]:
-    return (Offer(name, "r1", "r1-a", "m", Purchase.ON_DEMAND, price, Hardware(cpus=8, memory_mib=32_768)),)
-
-
-class Weekday:
-    """The world around one replica, as `tests.simulation.replica` wants it."""
-
-    def __init__(self, loop: VirtualLoop, apps: int, seed: int, hours: tuple[int, int]) -> None:
-        self.loop, self.seed, self.hours = loop, seed, hours
-        self.policy = policy()
-        self.clock = SimClock(loop)
-        self.weather = Weather(random.Random(seed))  # nothing strikes
-        self.wire = Wire(loop, random.Random(f"{seed}/wire"))
-        self.server = Server(self.clock.now_ms, random.Random(f"{seed}/redis"))
-        self.redis = RedisWire(self.wire, self.server, self.weather.strikes)
-        self.redis.slow_s = REDIS_S
-        self.fleet = Fleet("day", b"fleet-key-of-thirty-two-bytes-or-more", "http://autoscaler")
-        self.webhook_secret = b"webhook-secret"
-        self.github = GitHubStandIn(self.clock, seed=seed, limits=Limits(REQUESTS, CREATIONS))
-        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self.apps = [AppCredentials(str(n), self.github.new_app(str(n), [OWNER], key)) for n in range(1, apps + 1)]
-        self.github_wire = weekday_github.GitHubWire(self.github, random.Random(f"{seed}/github"))
-        self.github.state.on_job = Hooks(self.wire, self.weather, self.webhook_secret, self._webhook).on_job
-        self.machines = Machines(self.clock, self.github.runners, self._post, Watcher(), self.weather.strikes)
-        self.clouds = {name: Cloud(name, self.clock, self.weather, self.machines.run) for name in ("east", "west")}
-        self.replica = Replica(self, "only")
+class Weekday(VirtualFleet):
+    def __init__(self, loop: BenchLoop, apps: int, seed: int, hours: tuple[int, int]) -> None:
+        super().__init__(loop, seed, policy(), OWNER, apps, Limits(REQUESTS, CREATIONS))
+        self.hours = hours
         self.start_ms: UnixMs = 0
         self.left = 0  # jobs that are still to come
-        self.broken: list[str] = []
         self.waiting: list[int] = []  # runners that wait for their JIT config, at each look
         self.alive: list[int] = []
-
-    # ---- what the replica is built of ----------------------------------------------------------------------
-
-    def github_client(self, clock: SimClock) -> GitHub:
-        return weekday_github.client(self.github, self.github_wire, self.apps, clock)
-
-    def account(self, name: str) -> Account:
-        offers = _offers(name, USD // 5 if name == "east" else USD // 4)
-        told = (lambda spec: None, lambda cloud, ref: None)
-        return Account(self.clouds[name], offers, self.fleet.name, self.wire, self.weather, *told)
-
-    def died(self, replica: Replica) -> None:
-        self.broken.append(f"replica {replica.name} ended")
-
-    def broke(self, process: str, error: Exception) -> None:
-        self.broken.append(f"replica {process} ended with {error!r}")
-
-    async def _post(self, handler: str, request: Request, timeout_s: float) -> Any:
-        await asyncio.sleep(0.005)
-        return await self.replica.serve(handler, request, timeout_s)
-
-    async def _webhook(self, request: Request) -> int:
-        response = await self._post("webhook", request, 10.0)
-        return response.status if response is not None else 0
 
     # ---- the day -------------------------------------------------------------------------------------------
 
@@ -192,7 +116,7 @@ class Weekday:
 
     def _look(self) -> None:
         self.github.state.sweep(self.clock.now_ms())
-        self.server.data.pop("{day}:journal", None)
+        self.server.data.pop("{bench}:journal", None)
         world = self.replica.daemon.world if self.replica.daemon else None
         if world is not None:
             states = world.by_state
@@ -264,7 +188,7 @@ def main() -> int:
     daemon_module.IDLE_S, runner_api_module.LOOK_SECONDS = 8.0, 1.0
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
-    loop = DayLoop()
+    loop = BenchLoop()
     began = time.process_time()
     day = contextvars.copy_context().run(
         lambda: Weekday(loop, args.apps, args.seed, (args.from_hour, args.from_hour + args.hours))
