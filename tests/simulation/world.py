@@ -39,6 +39,8 @@ FAULTS_END_S = faults.LATEST_S + faults.LONGEST_S
 LIVENESS_BOUND_S = 90 * 60.0
 """After the last fault: a cooldown (30 min), a wrong clock (10 min), sweeps, the longest life (20 min)."""
 LOOK_S = 5.0
+STEPS_MAX = 500_000
+"""Twenty times the steps of a long schedule."""
 
 
 @dataclass(slots=True)
@@ -177,6 +179,8 @@ class SimWorld:
         await asyncio.sleep(LOOK_S)
         self.truth.sweep(self.clock.now_ms())
         self.checker.look()
+        if self.loop.steps > STEPS_MAX:
+            self.checker.fail("I12", f"somebody asks without a pause: {self.loop.steps} steps")
         if self.checker.violations:
             raise Violation(self.checker.violations[0])
 
