@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from autoscaler.clock import Clock
 from autoscaler.crew import Crew
 from autoscaler.effects import Effects, Fleet, Parts
+from autoscaler.github.budget import creations_a_minute
 from autoscaler.github.client import GitHub
 from autoscaler.metrics import Metrics
 from autoscaler.reconcile import Reconciler
@@ -270,7 +271,7 @@ class Daemon:
         changed: set[Key] = set()
         journal: list[JournalEntry] = []
         rejects = [entry for entry in entries if not self._evolve(leader, entry, now_ms, changed, journal)]
-        injected, leader.injected = leader.injected, []
+        injected, leader.injected = leader.injected + self._paces(world, now_ms), []
         for event in injected:
             changed |= evolve(world, event, now_ms)
             _note(journal, event)
@@ -287,6 +288,13 @@ class Daemon:
         if planned.reaps_capped:
             self.metrics.reaps_capped()
         return min((at for at in (planned.next_wake_ms, commands.next_ms) if at), default=0)
+
+    def _paces(self, world: World, now_ms: int) -> list[m.Event]:
+        """What is new about how many registrations GitHub takes."""
+        paces = creations_a_minute(self.github.budgets())
+        return [
+            m.GitHubPaced(now_ms, *pace) for pace in paces.items() if world.github_pace.get(pace[0]) != pace[1]
+        ]
 
     def _evolve(
         self, leader: Leader, entry: Entry, now_ms: int, changed: set[Key], journal: list[JournalEntry]

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from autoscaler.github.client import GitHub, GitHubError, NameTaken, RunnerBusy
-from autoscaler.github.target import owner_of
 from autoscaler.http.runner_api import callback_token
 from autoscaler.limits import Rate
 from autoscaler.store.sealing import Seal
@@ -21,6 +20,7 @@ from autoscaler.store.store import StaleFence, StoreAway
 from providers.base import Clock, LaunchSpec, OutcomeUnknown, Provider, ProviderError, Refused
 from scheduling import messages as m
 from scheduling.lifecycle import JobState, RerunState, RunnerState
+from scheduling.matching import owner_of
 from scheduling.model import Runner, UnixMs
 from scheduling.policy import Policy
 from scheduling.world import World

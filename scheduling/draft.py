@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from scheduling import messages as m
@@ -37,6 +38,7 @@ class Draft:
         self.plan = Plan()
         self.launches = 0
         self.full: dict[str, tuple[Verdict, ...]] = {}  # runner types found at a cap, with the reason
+        self.unregistered: Counter[str] | None = None  # owner -> machines without a registration, once counted
 
     def decide(self, event: m.Event) -> None:
         self.plan.decisions.append(event)

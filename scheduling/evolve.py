@@ -37,6 +37,10 @@ def _offers_listed(world: World, event: m.OffersListed, now_ms: UnixMs, changed:
         world.cache.clear()
 
 
+def _github_paced(world: World, event: m.GitHubPaced, now_ms: UnixMs, changed: set[Key]) -> None:
+    world.github_pace[event.owner] = event.per_minute
+
+
 def _leadership(world: World, event: m.LeadershipTaken, now_ms: UnixMs, changed: set[Key]) -> None:
     world.epoch = event.epoch
     world.gates = dict.fromkeys(event.providers, "its machines are being listed after a takeover")
@@ -161,6 +165,7 @@ _HANDLERS: Handlers = {
     **reruns.HANDLERS,
     m.InventoryTaken: _inventory_taken,
     m.OffersListed: _offers_listed,
+    m.GitHubPaced: _github_paced,
     m.LeadershipTaken: _leadership,
     m.PolicyActivated: _policy_activated,
     m.SwitchSet: _switch_set,

@@ -205,6 +205,11 @@ def target_of(rtype: RunnerType, repository: str) -> str:
     return f"repo:{repository}"
 
 
+def owner_of(target: str) -> str:
+    """The owner in a target, case-folded: whose Apps are asked, and whose limits count."""
+    return target.partition(":")[2].partition("/")[0].casefold()
+
+
 def _pool(rtype: RunnerType, job: Job, taste: Taste, policy: Policy) -> Pool:
     allowed: frozenset[str] | None = None
     if taste.only is not None or taste.deny:

@@ -275,6 +275,15 @@ class OffersListed:
 
 
 @frozen
+class GitHubPaced:
+    """How many registrations a minute GitHub lets us make at an owner (case-folded) now, through all our Apps."""
+
+    at_ms: UnixMs
+    owner: str
+    per_minute: int
+
+
+@frozen
 class LeadershipTaken:
     """This replica leads now: no provider launches before its own inventory was adopted.
 
@@ -455,6 +464,7 @@ Event = (
     | MachineAdopted
     | InventoryTaken
     | OffersListed
+    | GitHubPaced
     | LeadershipTaken
     | PolicyActivated
     | SwitchSet

@@ -15,6 +15,7 @@ from scheduling.matching import Taste, access_json, matcher
 from scheduling.model import Job, LaunchTerms, Pool, Runner, Verdict
 from scheduling.placement import Choice, Wish
 from scheduling.policy import Policy, RunnerType
+from scheduling.registering import crowded, launched
 from scheduling.reuse import Booting, drained, take_free
 from scheduling.upkeep import floor_of, reap
 from scheduling.world import LIVE_NAMES, PAUSED, World
@@ -170,8 +171,11 @@ def _unmet(draft: Draft, turns: Turns, booting: Booting) -> list[str]:
         for pool in pools:
             if full and not _served_without_launch(draft, booting, pool):
                 continue
-            if capped := turns.capped(world.pools[pool].repository):
+            record = world.pools[pool]
+            if capped := turns.capped(record.repository):
                 refusals[pool] = (Verdict(name, refusal=capped),)
+            elif (crowd := crowded(draft, record.target)) and name not in world.free and not booting.owed(record):
+                refusals[pool] = (Verdict(name, refusal=crowd),)
             else:
                 refusals.pop(pool, None)
                 found.append(pool)
@@ -201,6 +205,9 @@ def _launch_for(draft: Draft, job: Job) -> bool:
     """Launch for this job in its pool, or in another runner type's pool when its own cannot serve it."""
     world = draft.world
     pool = world.pools[job.pool]
+    if crowd := crowded(draft, pool.target):
+        draft.plan.refusals[pool.key] = (Verdict(pool.runner_type, refusal=crowd),)
+        return False
     choice = _choose_for(draft, job, pool)
     if not isinstance(choice, Choice):
         draft.plan.refusals[pool.key] = choice
@@ -219,6 +226,8 @@ def _launch_for(draft: Draft, job: Job) -> bool:
 
 def launch(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job: Job | None) -> None:
     draft.launches += 1
+    if pool:
+        launched(draft, draft.world.pools[pool].target)
     draft.decide(planned(draft, rtype, choice, pool, job))
 
 

@@ -66,6 +66,7 @@ class World:
         self.epoch = ""
         self.offers: dict[str, tuple[Offer, ...]] = {}
         self.gates: dict[str, str] = {}
+        self.github_pace: dict[str, int] = {}  # owner -> registrations a minute that GitHub takes
         self.taken_ms: UnixMs = 0  # when this leader took over
         self.listed: dict[str, UnixMs] = {}  # provider -> begin of the inventory that opened its gate, 0: none yet
         self.proof_ms: UnixMs = 0  # no inventory that began before opens a gate

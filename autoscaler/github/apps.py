@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from githubkit.response import Response
 
-from autoscaler.github.budget import Budgets, JitPace, Need
+from autoscaler.github.budget import JIT, Budget, Budgets, JitPace, Need
 from autoscaler.github.call import Call, KnownLists, Params
 from autoscaler.github.connection import SKEW_MS, Connection, Lost
 from autoscaler.github.errors import GitHubError, NotFound, RateLimited, refused, transient
@@ -89,6 +89,11 @@ class Installation:
     def wait_ms(self, need: Need) -> DurationMs:
         """How long such a call would have to wait here."""
         return max(self.pace.wait_ms() if need is Need.JIT else 0, self.held_ms(need))
+
+    def jit_budget(self) -> Budget:
+        """Its pace of JIT creations, as a budget."""
+        next_ms = self.connection.clock.now_ms() + self.wait_ms(Need.JIT)
+        return Budget(self.app, JIT, int(self.pace.rate), self.pace.left(), next_ms, self.owner)
 
     async def admit(self, need: Need) -> None:
         """Waits for a JIT creation's turn. Raises `RateLimited` while a limit of GitHub's holds."""

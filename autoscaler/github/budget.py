@@ -7,7 +7,7 @@ Source: docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -15,6 +15,8 @@ from autoscaler.clock import Clock
 from scheduling.model import HOUR_MS, DurationMs, UnixMs
 
 MINUTE_MS: DurationMs = 60_000
+JIT = "jit"
+"""The resource of our own pace of JIT creations, beside those that GitHub names."""
 
 
 class Need(Enum):
@@ -32,7 +34,7 @@ class Need(Enum):
 class Budget:
     """One App's budget of one `x-ratelimit-resource` at one owner; `jit` is our own pace of creations a minute.
 
-    `reset_ms` is in our clock.
+    `reset_ms` is in our clock; of `jit` it is when the next creation may start.
     """
 
     app: str
@@ -41,6 +43,16 @@ class Budget:
     remaining: int
     reset_ms: UnixMs
     owner: str = ""
+
+
+def creations_a_minute(budgets: Iterable[Budget]) -> dict[str, int]:
+    """Case-folded owner -> JIT creations a minute through all its Apps."""
+    found: dict[str, int] = {}
+    for budget in budgets:
+        if budget.resource == JIT:
+            owner = budget.owner.casefold()
+            found[owner] = found.get(owner, 0) + budget.limit
+    return found
 
 
 class Budgets:
@@ -152,9 +164,10 @@ class JitPace:
         self.rate = half
         self._halved_ms, self._grows_ms = now_ms, now_ms + self.GROWS_AGAIN_MS
 
-    def as_budget(self, app: str, owner: str) -> Budget:
-        left = max(0, int(self.rate) - len(self._starts))
-        return Budget(app, "jit", int(self.rate), left, self.clock.now_ms() + self.wait_ms(), owner)
+    def left(self) -> int:
+        """How many more may start at once."""
+        _forget(self._starts, self.clock.now_ms() - self.WINDOW_MS)
+        return max(0, int(self.rate) - len(self._starts))
 
 
 def _forget(times: deque[UnixMs], until_ms: UnixMs) -> None:

@@ -91,7 +91,7 @@ class Router:
         known = [each for app in self.apps for each in app.installations.values()]
         known += [self._person] if self._person else []
         stated = [budget for each in known for budget in each.budgets.all()]
-        return stated + [each.pace.as_budget(each.app, each.owner) for each in known if each.app != PERSON]
+        return stated + [each.jit_budget() for each in known if each.app != PERSON]
 
     async def _candidates(self, owner: str, need: Need, failures: list[GitHubError]) -> list[Installation]:
         """The installations at an owner, best first; an App that could not be asked adds to `failures`."""

@@ -38,8 +38,3 @@ def parse_target(text: str) -> Target:
     if kind == "repo":
         return Target(f"/repos/{quote(owner)}/{quote(found['repo'])}", owner)
     return Target(f"/orgs/{quote(owner)}", owner, found["group"] if kind == "group" else "")
-
-
-def owner_of(target: str) -> str:
-    """The owner in a target, case-folded: whose Apps are asked, and whose limits count."""
-    return target.partition(":")[2].partition("/")[0].casefold()

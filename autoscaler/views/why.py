@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from autoscaler.views import github_budget
 from autoscaler.views.jobs_and_runners import Document, View, job, job_state, runner
 from autoscaler.views.offers import offer_rows, open_row, wish_for
 from autoscaler.views.runner_why import deadline_words, failed_boot, hold_rows, rerun_of, timeline, waited, why_won
@@ -44,6 +45,7 @@ def of_job(view: View, job_: Job) -> Document:
         "pool": None,
         "offers": [],
         "offers_total": 0,
+        "github": None,
         "runner": None,
         "waited": [],
         "rerun": rerun_of(view, job_),
@@ -120,8 +122,12 @@ def _in_pool(view: View, job_: Job, pool: Pool, found: Document) -> None:
         return
     rows = offer_rows(view, wish_for(view, job_, rtype, pool))
     found["offers"], found["offers_total"] = rows[:200], len(rows)
-    if 0 < place <= len(supply):
-        found["sentence"] = _coming(view, supply[place - 1], place, len(queue), len(supply))
+    each = supply[place - 1] if 0 < place <= len(supply) else None
+    found["github"] = github = github_budget.waits(view, job_, pool, each)
+    if each is not None:
+        found["sentence"] = _coming(view, each, place, len(queue), len(supply), github)
+    elif github and PAUSED not in world.switches:
+        found["sentence"] = f"Waits for {github_budget.words(github)}. Another App would raise the limit."
     else:
         found["sentence"] = _stuck(view, pool, rows, limits)
 
@@ -133,7 +139,7 @@ def _supply(view: View, pool: str) -> list[Runner]:
     return sorted(members, key=lambda each: (order.index(each.state), each.planned_ms))
 
 
-def _coming(view: View, each: Runner, place: int, queued: int, supply: int) -> str:
+def _coming(view: View, each: Runner, place: int, queued: int, supply: int, github: Document | None) -> str:
     many = (
         ""
         if queued == 1
@@ -144,7 +150,7 @@ def _coming(view: View, each: Runner, place: int, queued: int, supply: int) -> s
         trouble = f" Its last attempt failed: {each.detail}; the next one is at {time(each.retry_ms)}."
     offer = each.offer
     where = f"{offer.instance_type} at {offer.provider} ({offer.zone})"
-    does = _ON_ITS_WAY[each.state]
+    does = f"waits for {github_budget.words(github)}" if github else _ON_ITS_WAY[each.state]
     if each.state is RunnerState.STARTING and each.boot == BOOT_FAILED:
         does = f"gave its boot up ({each.detail}) and is replaced once it is gone"
     elif each.state is RunnerState.STARTING and each.boot:

@@ -87,6 +87,9 @@ def _fact_rows(found: Document) -> Iterator[tuple[str, Text]]:
         caps = (
             f"{row['scope']} {row['live']} of {row['limit']}" for row in pool["limits"] if row["limit"] is not None
         )
+        if github := why["github"]:
+            rate, ways = github["registrations_per_minute"], github["on_their_way"]
+            yield "GitHub", plain(f"{rate} registrations a minute at {github['owner']}, {ways} on their way")
         yield "expected", plain(f"about {span(pool['expected_seconds'])} for a job like it")
         if limits := ", ".join(caps):
             yield "caps", plain(limits)
