@@ -138,7 +138,7 @@ class Daemon:
             except Exception:  # a replica that cannot lead must say so and try again, not fall silent
                 log.exception("leading failed in an unforeseen way")
                 self.metrics.commit("failed")
-            await self._pause(self.lease_s / 6)
+            await self._pause(self.lease_s / 6 * (0.5 + self.dice.random()))
 
     def _complain(self, error: Exception) -> None:
         """One line at the change, then a reminder each minute: Redis may be away for hours."""

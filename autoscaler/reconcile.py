@@ -106,7 +106,7 @@ class Reconciler:
     async def _repeat(
         self, round_: Callable[[], Coroutine[Any, Any, None]], gap_ms: Callable[[], DurationMs]
     ) -> None:
-        """One round after the other; a failed one is logged and tried again, at first soon."""
+        """One round after the other; a failed one is logged and tried again, at first soon, never all at once."""
         retry_ms = RETRY_MS
         while True:
             try:
@@ -114,7 +114,8 @@ class Reconciler:
                 retry_ms = RETRY_MS
             except (ProviderError, GitHubError, StoreAway) as error:
                 log.warning("%s: %s", round_.__qualname__, error)
-                await self.clock.sleep(max(retry_ms, getattr(error, "retry_after_ms", 0)))
+                wait_ms = max(retry_ms, getattr(error, "retry_after_ms", 0))
+                await self.clock.sleep(int(wait_ms * (1 + self.daemon.dice.random() / 2)))
                 retry_ms = min(2 * retry_ms, LONGEST_RETRY_MS)
                 continue
             except Exception:

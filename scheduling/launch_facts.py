@@ -9,7 +9,7 @@ from scheduling import messages as m
 from scheduling.cooling import cool, warm
 from scheduling.lifecycle import GoneReason, RunnerFact, RunnerState
 from scheduling.model import Runner, UnixMs
-from scheduling.moving import backoff_ms, failed_once, move, unless_registered
+from scheduling.moving import backoff_ms, failed_once, move, spread_ms, unless_registered
 from scheduling.world import Handlers, Key, World
 
 TRANSIENT_LIMIT = 4
@@ -92,7 +92,7 @@ def _create_unknown(world: World, event: m.CreateUnknown, now_ms: UnixMs, change
     move(world, runner, RunnerFact.CREATE_UNKNOWN, now_ms, changed, unknown_ms=event.at_ms, detail=event.detail)
     if runner.state is RunnerState.UNKNOWN:
         runner.failures = failures
-        runner.retry_ms = now_ms + 4 * backoff_ms(failures)
+        runner.retry_ms = now_ms + spread_ms(runner, 4 * backoff_ms(failures))
 
 
 def _effect_failed(world: World, event: m.EffectFailed, now_ms: UnixMs, changed: set[Key]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 from scheduling import learning
 from scheduling.cooling import boots, cool
@@ -99,8 +100,14 @@ def failed_once(
 ) -> None:
     runner.failures += 1
     runner.detail = detail
-    runner.retry_ms = now_ms + (after_ms or backoff_ms(runner.failures))
+    runner.retry_ms = now_ms + spread_ms(runner, after_ms or backoff_ms(runner.failures))
     changed.add(("runner", runner.id))
+
+
+def spread_ms(runner: Runner, wait_ms: DurationMs) -> DurationMs:
+    """The wait and up to half of it more, by the runner's id: what failed together is not tried again together."""
+    share = crc32(f"{runner.id}/{runner.failures}".encode()) % 1000
+    return wait_ms + wait_ms * share // 2000
 
 
 def backoff_ms(failures: int) -> DurationMs:

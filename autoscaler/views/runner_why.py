@@ -124,6 +124,8 @@ def _kind(words: str) -> str:
         return "a launch"
     if "fund" in words:
         return "money"
+    if "registrations a minute" in words:
+        return "GitHub's limit"
     if "GitHub" in words:
         return "GitHub's word on its run"
     policy = ("access", "share", "outside", "drained", "paused", "a rule")
