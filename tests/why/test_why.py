@@ -11,6 +11,7 @@ from rich.console import Console
 
 from autoscaler.views import jobs_and_runners as views
 from autoscaler.views import why, why_text
+from autoscaler.views.values import time
 from scheduling import messages as m
 from scheduling.lifecycle import JobState, RerunState, RunnerState
 from scheduling.model import Bid
@@ -142,7 +143,9 @@ def test_trouble_at_github_shows_with_the_next_attempt(fleet: Fleet) -> None:
     (runner_id,) = fleet.world.runners
     text = "GitHub's budget for JIT configs is used up"
     fleet.tell(m.EffectFailed(fleet.now_ms, runner_id, m.Trouble.TRANSIENT, text, 30_000))
-    assert f"Its last attempt failed: {text}; the next one is at 2026-11-30T12:01:11.000Z." in sentence(fleet, "1")
+    again_ms = fleet.world.runners[runner_id].retry_ms
+    assert fleet.now_ms + 30_000 <= again_ms < fleet.now_ms + 45_000
+    assert f"Its last attempt failed: {text}; the next one is at {time(again_ms)}." in sentence(fleet, "1")
 
 
 def test_a_replica_that_does_not_lead_says_so(fleet: Fleet) -> None:
