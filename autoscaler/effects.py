@@ -21,7 +21,7 @@ from providers.base import Clock, LaunchSpec, OutcomeUnknown, Provider, Provider
 from scheduling import messages as m
 from scheduling.lifecycle import JobState, RerunState, RunnerState
 from scheduling.matching import owner_of
-from scheduling.model import Runner, UnixMs
+from scheduling.model import Offer, Runner, UnixMs
 from scheduling.policy import Policy
 from scheduling.world import World
 
@@ -62,6 +62,27 @@ class Fleet:
 
     def __repr__(self) -> str:
         return f"Fleet({self.name!r}, {self.public_url!r})"
+
+
+def launch_data(
+    fleet: Fleet, runner_id: str, offer: Offer, fund: str, access: str, ready_seconds: int, lifetime_seconds: int
+) -> dict[str, object]:
+    """What a machine is told of itself: who it is, where to call and with which token, how long it may live."""
+    return {
+        "fleet": fleet.name,
+        "runner_id": runner_id,
+        "name": f"{fleet.name}-{runner_id}",
+        "url": fleet.public_url,
+        "token": callback_token(fleet.key, runner_id),
+        "ready_seconds": ready_seconds,
+        "lifetime_seconds": lifetime_seconds,
+        "access": json.loads(access),
+        "place": {
+            "provider": offer.provider,
+            "offer": f"{offer.instance_type} ({offer.zone}, {offer.purchase.value})",
+            "fund": fund,
+        },
+    }
 
 
 class Effects:
@@ -193,21 +214,15 @@ class Effects:
     def spec(self, runner: Runner) -> LaunchSpec:
         """The launch as frozen in the record: byte-identical on every replay."""
         terms = runner.terms
-        boot: dict[str, object] = {
-            "fleet": self.fleet.name,
-            "runner_id": runner.id,
-            "name": self.runner_name(runner),
-            "url": self.fleet.public_url,
-            "token": callback_token(self.fleet.key, runner.id),
-            "ready_seconds": terms.ready_max_age_ms // 1000,
-            "lifetime_seconds": terms.max_lifetime_ms // 1000,
-            "access": json.loads(terms.access),
-            "place": {
-                "provider": runner.offer.provider,
-                "offer": f"{runner.offer.instance_type} ({runner.offer.zone}, {runner.offer.purchase.value})",
-                "fund": runner.fund,
-            },
-        }
+        boot = launch_data(
+            self.fleet,
+            runner.id,
+            runner.offer,
+            runner.fund,
+            terms.access,
+            terms.ready_max_age_ms // 1000,
+            terms.max_lifetime_ms // 1000,
+        )
         if terms.notice:
             boot["notice"] = True
         if terms.userdata:

@@ -98,6 +98,6 @@ class SlowEc2:
 
 def _boot_data(user_data: str) -> str:
     """The launch data that cloud-init would write."""
-    plan = json.loads(base64.b64decode(user_data).decode().partition("\n")[2])
-    (packed,) = [file["content"] for file in plan["write_files"] if file["path"].endswith("/boot.json")]
-    return gzip.decompress(base64.b64decode(packed)).decode()
+    plan = json.loads(gzip.decompress(base64.b64decode(user_data)).partition(b"\n")[2])
+    (boot,) = [file["content"] for file in plan["write_files"] if file["path"].endswith("/boot.json")]
+    return str(boot)

@@ -210,6 +210,26 @@ class HostKeeper(Protocol):
         """What the probed hardware has less of than the policy sells; empty when all is there."""
 
 
+@dataclass(frozen=True, slots=True)
+class CheckLine:
+    """One thing that `provider check` tried. `detail` says what was found, or why not; `mend` what to do then."""
+
+    what: str
+    ok: bool
+    detail: str = ""
+    mend: str = ""
+
+
+class Checked(Protocol):
+    """What a provider offers beside the five verbs, where its kind can look without launching anything."""
+
+    async def check(self, samples: Sequence[LaunchSpec]) -> Sequence[CheckLine]:
+        """Permissions, images, network, quota and clock, for launches as the policy would make them.
+
+        `samples` have one launch a zone, purchase and image. Failures are lines: nothing raises.
+        """
+
+
 class Clock(Protocol):
     """The part of `autoscaler.clock` that a provider may use."""
 

@@ -24,6 +24,10 @@ class InstanceType:
     date: str
 
 
+TABLES: Mapping[str, str] = {"aws": "ec2.csv", "gcp": "gce.csv", "azure": "azure.csv"}
+"""The table of each kind that has one."""
+
+
 @cache
 def table(file: str) -> Mapping[str, InstanceType]:
     """Instance types by name from `data/FILE`. Linux prices; disks are elastic, so `disk_gib` is 0.

@@ -53,7 +53,8 @@ class Offer:
 
     `list_price` is micro-dollars an hour before the policy's `price`, None where the provider does not know it
     (then it is refused until the policy states one). `elastic_disk`: the disk is chosen at launch, so the
-    hardware need for disk always holds. `count` bounds how many can run at once (slots, reservations).
+    hardware need for disk always holds. `count` bounds how many can run at once (slots, reservations). `refusal`
+    says why this account cannot have what the vendor sells there.
     """
 
     provider: str
@@ -66,6 +67,7 @@ class Offer:
     family: str = ""
     elastic_disk: bool = True
     count: int | None = None
+    refusal: str = ""
 
     @cached_property
     def key(self) -> str:

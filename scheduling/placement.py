@@ -176,6 +176,8 @@ def ineligible(
     """Why this offer can never serve the type as the policy stands; empty when it can."""
     if provider.regions and offer.region not in provider.regions:
         return f"region {offer.region} is not in the policy"
+    if offer.refusal:
+        return offer.refusal
     if misfit := fits(rtype.hardware, offer.hardware, offer.elastic_disk):
         return misfit
     if price is None:

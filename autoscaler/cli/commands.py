@@ -28,8 +28,8 @@ def serve(policy: str | None, role: str, observe: bool, poll: tuple[str, ...], r
     from autoscaler import serve as room
 
     logs.set_up()
-    settings, path = _settings(policy)
-    return _run(room.serve(settings, path, role, observe, poll, Path(record) if record else None))
+    settings, path = settings_and_policy(policy)
+    return run_loop(room.serve(settings, path, role, observe, poll, Path(record) if record else None))
 
 
 def demo(jobs: int, seed: int, speed: float, port: int, stop: bool, as_json: bool) -> int:
@@ -37,7 +37,7 @@ def demo(jobs: int, seed: int, speed: float, port: int, stop: bool, as_json: boo
     from autoscaler.sandbox.demo import DemoOptions, run_demo
 
     logs.set_up()
-    return _run(run_demo(DemoOptions(jobs, seed, speed, port, stop, as_json)))
+    return run_loop(run_demo(DemoOptions(jobs, seed, speed, port, stop, as_json)))
 
 
 def explain(file: str, question: Question, at: str | None, as_json: bool) -> int:
@@ -57,8 +57,8 @@ def explain(file: str, question: Question, at: str | None, as_json: bool) -> int
 def verify(policy: str | None, as_json: bool) -> int:
     """`verify`: 1 when store, clouds and GitHub disagree."""
     logs.set_up(level=logs.WARNING)
-    settings, path = _settings(policy)
-    found = [dataclasses.asdict(each) for each in _run(_verify(settings, path))]
+    settings, path = settings_and_policy(policy)
+    found = [dataclasses.asdict(each) for each in run_loop(_verify(settings, path))]
     if as_json:
         print_json({"disagreements": found})
     else:
@@ -122,7 +122,7 @@ def replay(file: str, url: str, secret_file: str, speed: float, as_json: bool) -
         for warning in events.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         with room.Progress(len(events)) as progress:
-            tally = _run(room.replay(events, url, secret, speed, progress.told))
+            tally = run_loop(room.replay(events, url, secret, speed, progress.told))
         found = room.document(tally, events)
     if as_json:
         print_json(found)
@@ -134,7 +134,8 @@ def replay(file: str, url: str, secret_file: str, speed: float, as_json: bool) -
 # ---- shared ------------------------------------------------------------------------------------------------
 
 
-def _settings(policy: str | None) -> tuple[Settings, Path]:
+def settings_and_policy(policy: str | None) -> tuple[Settings, Path]:
+    """Of the environment, secrets hidden from logs; the policy file of `--policy` or of AUTOSCALER_POLICY."""
     settings = from_env(os.environ)
     keys = [app.private_key for app in settings.github_apps]
     logs.REDACTOR.hide([key for key in (settings.fleet_key, settings.github_token, *keys) if key])
@@ -152,7 +153,7 @@ def _instant(text: str) -> int:
         raise Unusable(f"--at: {error}") from None
 
 
-def _run(main: Coroutine[Any, Any, T]) -> T:
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
     """On uvloop where it is installed: it is not on every platform."""
     try:
         import uvloop

@@ -64,6 +64,12 @@ HOST = "Offer a machine of yours to a daemon, and take it back."
 
 RECORD = "Record events, so that policies can be tried on them. `serve --record DIR` does it as they come."
 
+PROVIDER = "See whether an account is fit for the fleet, before and while it is used."
+
+CANARY_LISTEN = "where the canary's reports come in (default: AUTOSCALER_LISTEN)"
+
+CANARY_URL = "how machines reach that (default: AUTOSCALER_PUBLIC_URL)"
+
 COMMANDS = {
     "backtest": """\
 say what a policy would have cost, and how long jobs would have waited, on recorded events
@@ -187,6 +193,16 @@ keep what a failed machine leaves on a host, for debugging
 For so many minutes its slot is out of use; 0 ends it. The log and the slot say where it lies.
 
   autoscaler host keep rocm-lab/gpu1 30{_HOST}""",
+    "provider check": """\
+say what an account lacks: permissions, image, network, quota, price age, clock
+
+With the policy and settings of `serve`; a running daemon is not asked. Each line is ok or FAILED, with why and
+what to do; 1 if any failed. --canary then launches the cheapest machine that the policy allows there, at your cost
+for some minutes. It times each stage, tells what a job could reach from inside, and is destroyed whatever happens,
+Ctrl-C too. It gets no job. While a daemon runs on this host, give the canary a port of its own.
+
+  autoscaler provider check aws --policy policy.yaml
+  autoscaler provider check aws --canary --listen 0.0.0.0:8081 --url http://ci.example.org:8081""",
     "replay": """\
 send recorded deliveries to a webhook receiver, signed, with the recorded spacing
 

@@ -192,6 +192,17 @@ def _host_commands(commands: Commands) -> None:
 def _check_commands(commands: Commands) -> None:
     verify = _add(commands, "verify", _verify)
     verify.add_argument("--policy", metavar="FILE", help="the policy file (default: AUTOSCALER_POLICY)")
+    group = commands.add_parser(
+        "provider", help="see whether an account is fit for the fleet", description=text.PROVIDER
+    )
+    check = _add(group.add_subparsers(metavar="COMMAND", required=True), "provider check", _provider_check)
+    check.add_argument("name", metavar="NAME", help="the provider's name in the policy")
+    check.add_argument("--policy", metavar="FILE", help="the policy file (default: AUTOSCALER_POLICY)")
+    check.add_argument(
+        "--canary", action="store_true", help="launch one machine, time it, look around, destroy it"
+    )
+    check.add_argument("--listen", type=_address, metavar="HOST:PORT", help=text.CANARY_LISTEN)
+    check.add_argument("--url", default="", metavar="URL", help=text.CANARY_URL)
     replay = _add(commands, "replay", _replay)
     replay.add_argument("events", metavar="EVENTS", help="JSON Lines of recorded deliveries, plain or .gz")
     replay.add_argument("--to", required=True, metavar="URL", help="the receiver, with its path")
@@ -297,6 +308,12 @@ def _verify(args: argparse.Namespace) -> int:
     return commands.verify(args.policy, args.json)
 
 
+def _provider_check(args: argparse.Namespace) -> int:
+    from autoscaler.cli import provider
+
+    return provider.provider_check(args.name, args.policy, args.canary, args.listen, args.url, args.json)
+
+
 def _replay(args: argparse.Namespace) -> int:
     from autoscaler.cli import commands
 
@@ -304,6 +321,13 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 # ---- arguments ---------------------------------------------------------------------------------------------
+
+
+def _address(value: str) -> tuple[str, int]:
+    host, _, port = value.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{value!r} is not HOST:PORT, such as 0.0.0.0:8081")
+    return host, int(port)
 
 
 def _count(value: str) -> int:

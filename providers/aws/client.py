@@ -45,6 +45,14 @@ class Ec2:
         """A request that may be repeated: tried again a few times while it is `Transient`."""
         return await ask(self._clock, lambda: self.call(region, operation, **parameters))
 
+    async def ask_quota(self, region: str, code: str) -> Any:
+        """A quota of EC2, from AWS's service for quotas."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._pool, self._quota, region, code)
+        except Exception as error:
+            raise translate(error, f"{self._name} ({region}) get_service_quota") from error
+
     async def pages(self, region: str, operation: str, key: str, /, **parameters: Any) -> AsyncIterator[Any]:
         """Every element of `key` over all pages. A page that stays away raises: half a list is no list."""
         token: dict[str, str] = {}
@@ -64,6 +72,11 @@ class Ec2:
 
     def _request(self, region: str, operation: str, parameters: dict[str, Any]) -> Any:
         return getattr(self._client(region), operation)(**parameters)
+
+    def _quota(self, region: str, code: str) -> Any:
+        self._client(region)  # which makes the session
+        client = self._session.client("service-quotas", region_name=region, endpoint_url=self._endpoint)
+        return client.get_service_quota(ServiceCode="ec2", QuotaCode=code)
 
     def _client(self, region: str) -> EC2Client:
         from boto3.session import Session

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from providers.aws import catalogue
-from providers.aws.check import CheckLine, check
+from providers.aws.check import check
 from providers.aws.client import Ec2
 from providers.aws.errors import code_of
 from providers.aws.request import Root, run_instances
@@ -23,6 +23,7 @@ from providers.aws.settings import AwsSettings
 from providers.base import (
     TAG_FLEET,
     TAG_RUNNER,
+    CheckLine,
     Clock,
     FundBalance,
     Instance,
@@ -106,10 +107,9 @@ class Aws:
                     ]
         return found
 
-    async def check(self, images: Mapping[str, str]) -> list[CheckLine]:
-        """Permissions, subnets and images (AMI ids by region), tried without launching anything."""
-        offers = [offer for region in self._config.regions for offer in _offers(self._config, region)]
-        return await check(self._ec2, self._settings, offers, images, self._config.fleet)
+    async def check(self, samples: Sequence[LaunchSpec]) -> list[CheckLine]:
+        """Permissions, subnets, images and quotas, tried without launching anything."""
+        return await check(self._ec2, self._settings, samples, self._clock.now_ms())
 
     async def balance(self) -> FundBalance | None:
         """AWS tells nothing about credits that is both free and timely."""

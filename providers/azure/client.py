@@ -45,6 +45,7 @@ class Arm:
         self._client: Any = None
         self._credential: Any = None
         self._key = ""
+        self.date = ""  # of the last answer to plain REST, as HTTP has it
 
     async def public_key(self) -> str:
         """An SSH key that Azure demands and nobody holds: made once a process, its private half forgotten."""
@@ -105,6 +106,20 @@ class Arm:
             if not link:
                 return
 
+    async def whole(self, path: str, **query: str) -> Any:
+        """GET of any path of the API (`/subscriptions/...`): the body as JSON."""
+        return await self._json("GET", path, query)
+
+    async def whole_pages(self, path: str, **query: str) -> AsyncIterator[Any]:
+        """Every element of `value` over all pages."""
+        page = await self.whole(path, **query)
+        while True:
+            for element in page["value"]:
+                yield element
+            if not page.get("nextLink"):
+                return
+            page = await self._json("GET", page["nextLink"], {})
+
     async def rest(self, method: str, path: str, **query: str) -> Any:
         """Plain REST below the resource group, may be repeated: the body as JSON, None where there is none."""
         group = f"/subscriptions/{self._settings.subscription}/resourceGroups/{self._settings.resource_group}"
@@ -112,13 +127,9 @@ class Arm:
 
     async def rest_pages(self, path: str, **query: str) -> AsyncIterator[Any]:
         """Every element of `value` over all pages."""
-        page = await self.rest("GET", path, **query)
-        while True:
-            for element in page["value"]:
-                yield element
-            if not page.get("nextLink"):
-                return
-            page = await self._json("GET", page["nextLink"], {})
+        group = f"/subscriptions/{self._settings.subscription}/resourceGroups/{self._settings.resource_group}"
+        async for element in self.whole_pages(f"{group}/{path}", **query):
+            yield element
 
     async def finished(self, vm: str, answer: Any) -> None:
         """Wait for the operation that a create began. Raises why it failed, or `OutcomeUnknown` when late."""
@@ -154,6 +165,7 @@ class Arm:
 
             response = await client.send_request(HttpRequest(method, url, params=dict(query)), **options)
             response.raise_for_status()
+            self.date = response.headers.get("Date", "")
             return response.json() if response.content else None
 
         return await self._ask(f"{method} {url.partition('?')[0].rpartition('/resourceGroups/')[2]}", send)

@@ -7,18 +7,23 @@ demand from the bundled table. A reference is `virtualMachines/NAME`, or a lefto
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
+from providers.azure.check import check
 from providers.azure.client import LATER_POLL_MS, OPERATION_LIMIT_MS, Arm
 from providers.azure.errors import STILL_HELD, Absent, NameExists, code_of, of_operation
 from providers.azure.leftovers import leftovers, path_of
 from providers.azure.request import virtual_machine
 from providers.azure.settings import AzureSettings
+from providers.azure.skus import Skus
 from providers.base import (
     TAG_FLEET,
     TAG_RUNNER,
+    CheckLine,
     Clock,
     FundBalance,
     Instance,
@@ -33,6 +38,8 @@ from providers.base import (
 from providers.catalogue import table
 from scheduling.model import Offer, Purchase
 
+log = logging.getLogger(__name__)
+
 MACHINE = "virtualMachines/"
 FAILED = "ProvisioningState/failed"
 REMEMBERED = 10_000
@@ -46,11 +53,24 @@ class Azure:
         self._settings: AzureSettings = config.settings
         self._clock = clock
         self._arm = Arm(config.name, self._settings, config.endpoint, clock)
+        self._skus = Skus(self._arm, self._settings, clock)
         self._ended: dict[str, None] = {}  # names that we asked the end of: Azure forgets them
 
     async def offers(self) -> Sequence[Offer]:
-        """The bundled table in the policy's regions that have a subnet; spot prices are unknown."""
-        return list(_offers(self._config))
+        """The bundled table in the policy's regions that have a subnet; spot prices are unknown.
+
+        What Azure restricts for this subscription is there with the reason, as far as the daemon may ask for it.
+        """
+        offers = list(_offers(self._config))
+        try:
+            return [replace(offer, refusal=await self._skus.refusal(offer)) for offer in offers]
+        except ProviderError as error:
+            log.warning("what is restricted for the subscription is not known: %s", error)
+            return offers
+
+    async def check(self, samples: Sequence[LaunchSpec]) -> list[CheckLine]:
+        """Permissions, subnets, quotas, restricted sizes and the clock."""
+        return await check(self._arm, self._settings, samples, self._clock.now_ms())
 
     async def launch(self, spec: LaunchSpec) -> Instance:
         """A replay finds the machine of the first call by its name, and waits for it or tells why it failed."""

@@ -184,7 +184,7 @@ def program(name: str) -> bytes:
     return files(__name__).joinpath(name).read_bytes()
 
 
-@cache  # they are the same at every launch, and packing them is the most of its work
+@cache  # they are the same at every launch
 def _program_file(name: str, path: str) -> dict[str, str]:
     return _file(path, "0644" if path.endswith(".service") else "0755", program(name))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,7 +25,11 @@ OPERATION_LIMIT_MS: DurationMs = 90_000
 POLL_MS = (500, 1_000, 1_500, 2_000, 3_000)
 """Between two looks at an operation; the last one goes on."""
 LINKS = "https://www.googleapis.com/compute/v1/"
-SCOPE = "https://www.googleapis.com/auth/compute"
+SCOPES = (
+    "https://www.googleapis.com/auth/compute",
+    "https://www.googleapis.com/auth/cloudplatformprojects.readonly",  # testIamPermissions, for `provider check`
+)
+PUBLIC = "https://compute.googleapis.com"
 
 
 class Compute:
@@ -43,6 +47,7 @@ class Compute:
         self._making = threading.Lock()
         self._credentials: Any = None
         self._clients: dict[str, Any] = {}
+        self.date = ""  # of the last answer to `rest`, as HTTP has it
 
     async def project(self) -> str:
         """The project of the settings, or else the one that the credentials name."""
@@ -60,6 +65,20 @@ class Compute:
     async def ask(self, client: str, method: str, /, **request: Any) -> Any:
         """A request that may be repeated: tried again a few times while it is `Transient`."""
         return await ask(self._clock, lambda: self.call(client, method, **request))
+
+    async def rest(self, method: str, path: str, body: Any = None) -> Any:
+        """What the SDK's clients here have no method for: JSON of `compute/v1/PATH`, or of an absolute URL."""
+        url = path if "://" in path else f"{self._endpoint or PUBLIC}/compute/v1/{path.lstrip('/')}"
+        return await ask(
+            self._clock,
+            lambda: self._in_pool(f"{self._name} {method} {path}", False, self._send, method, url, body),
+        )
+
+    async def permissions(self, needed: Iterable[str]) -> Any:
+        """Of those, the permissions that the credentials have in the project."""
+        home = self._endpoint or "https://cloudresourcemanager.googleapis.com"
+        url = f"{home}/v1/projects/{await self.project()}:testIamPermissions"
+        return await self.rest("POST", url, {"permissions": list(needed)})
 
     async def aggregated(self, client: str, key: str, /, *, wanted: str) -> AsyncIterator[tuple[str, Any]]:
         """(zone, resource) over all zones and pages. A zone that did not answer raises: half a list is no list."""
@@ -124,6 +143,16 @@ class Compute:
         answer = getattr(self._client(client), method)(request=request, retry=None, timeout=TIMEOUT_S)
         return next(iter(answer.pages)) if method.endswith("list") else answer
 
+    def _send(self, method: str, url: str, body: Any) -> Any:
+        session = self._client("instances").transport._session
+        answer = session.request(method, url, json=body, timeout=TIMEOUT_S)
+        self.date = answer.headers.get("Date", "")
+        if not answer.ok:
+            from google.api_core.exceptions import from_http_response
+
+            raise from_http_response(answer)  # type: ignore[no-untyped-call]
+        return answer.json()
+
     def _log_in(self) -> None:
         """Find credentials, and with them a project. Over plain HTTP (an emulator) none are sent."""
         import google.auth
@@ -137,13 +166,13 @@ class Compute:
         elif self._credentials_file:
             try:
                 self._credentials = service_account.Credentials.from_service_account_file(  # type: ignore[no-untyped-call]
-                    self._credentials_file, scopes=[SCOPE]
+                    self._credentials_file, scopes=SCOPES
                 )
             except (OSError, ValueError) as error:
                 raise DefaultCredentialsError(f"settings.credentials_file: {error}") from error  # type: ignore[no-untyped-call]
             found = self._credentials.project_id
         else:
-            self._credentials, found = google.auth.default(scopes=[SCOPE])
+            self._credentials, found = google.auth.default(scopes=SCOPES)
         self._project = self._project or found
         if not self._project:
             raise DefaultCredentialsError("no project: name one in settings.project")  # type: ignore[no-untyped-call]

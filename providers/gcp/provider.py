@@ -17,6 +17,7 @@ from typing import Any
 from providers.base import (
     TAG_FLEET,
     TAG_RUNNER,
+    CheckLine,
     Clock,
     FundBalance,
     Instance,
@@ -28,6 +29,7 @@ from providers.base import (
     Refused,
 )
 from providers.catalogue import sold_as, table
+from providers.gcp.check import check
 from providers.gcp.client import Compute
 from providers.gcp.errors import Absent, NameExists, of_operation
 from providers.gcp.labels import escape, tags_of
@@ -119,6 +121,10 @@ class Gcp:
             if await self._compute.operations(zone, PREEMPTED, name):
                 found.append(ref)
         return found
+
+    async def check(self, samples: Sequence[LaunchSpec]) -> list[CheckLine]:
+        """Permissions, quotas, subnetworks, images and the clock."""
+        return await check(self._compute, self._settings, samples, self._clock.now_ms())
 
     async def balance(self) -> FundBalance | None:
         """Google tells the spend of a credit only in a billing export that the project must set up."""

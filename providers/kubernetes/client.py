@@ -26,7 +26,7 @@ JSON = {"Accept": "application/json", "Content-Type": "application/json"}
 
 class Api:
     """Calls by resource (`pods`, `secrets`) in the namespace of the settings, or of the whole cluster where its
-    path begins with `/` (`/nodes`). Connects at the first call."""
+    path begins with `/` (`/nodes`), or of another API group (`/apis/...`). Connects at the first call."""
 
     def __init__(self, name: str, settings: KubernetesSettings, endpoint: str | None, clock: Clock) -> None:
         self._name = f"{name} ({settings.namespace})"
@@ -100,6 +100,15 @@ class Api:
         except (ApiError, aiohttp.ClientError, OSError, ValueError) as error:
             raise translate(error, where) from error
 
+    async def date(self) -> str:
+        """The server's time, as its answers' Date header has it; empty where they have none."""
+        try:
+            answer = await self._send("GET", "pods", {"limit": 1}, None, READ_TIMEOUT_S)
+            async with answer:
+                return str(answer.headers.get("Date", ""))
+        except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise translate(error, f"{self._name} GET pods") from error
+
     async def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
@@ -135,7 +144,7 @@ class Api:
         client = self._client or await self._connect()
         where = path if path.startswith("/") else f"/namespaces/{self._settings.namespace}/{path}"
         answer: aiohttp.ClientResponse = await client.call_api(
-            f"/api/v1{where}",
+            where if where.startswith("/apis/") else f"/api/v1{where}",
             method,
             query_params=list((query or {}).items()),
             header_params=dict(JSON),

@@ -19,6 +19,7 @@ from typing import Any
 from providers.base import (
     TAG_FLEET,
     TAG_RUNNER,
+    CheckLine,
     Clock,
     FundBalance,
     Instance,
@@ -33,6 +34,7 @@ from providers.base import (
     Transient,
 )
 from providers.kubernetes import capacity, catalogue, pod
+from providers.kubernetes.check import check
 from providers.kubernetes.client import Api, reason_of, status_of
 from providers.kubernetes.errors import Expired
 from providers.kubernetes.settings import KubernetesSettings
@@ -103,6 +105,10 @@ class Kubernetes:
         """An ended pod is an entry without `ref`: what is left of it is removed like a disk elsewhere."""
         pods = await self._api.list_all("pods", f"{TAG_FLEET}={self._config.fleet}")
         return [self._listed(found) for found in pods if not self._left_out(found)]
+
+    async def check(self, samples: Sequence[LaunchSpec]) -> list[CheckLine]:
+        """RBAC, quotas, a dry run of each pod and the clock."""
+        return await check(self._api, self._settings, samples, self._clock.now_ms())
 
     async def balance(self) -> FundBalance | None:
         """A cluster has no bills."""

@@ -16,13 +16,14 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import stat
 import sys
 import time
 from typing import Any
 
 from providers.ssh.hardware import gpu_memory, holders, probe
-from providers.ssh.launchers import Bubblewrap, No, Systemd, remove, write
+from providers.ssh.launchers import PATH, Bubblewrap, No, Systemd, remove, write
 
 REMEMBERED_S = 86_400
 COOLED_S = 1_800
@@ -82,7 +83,8 @@ class Host:
         """What the host really has, and which slots are out of use."""
         has = probe(self.folder, {device for slot in self.slots for device in slot["devices"]})
         cooled = {str(number): why for number in range(len(self.slots)) if (why := self.cooled(number))}
-        return {**has, "cooled": cooled}
+        missing = [name for name in self.launcher.needs if shutil.which(name, path=PATH) is None]
+        return {**has, "cooled": cooled, "no_launcher": missing, "time_ms": int(time.time() * 1000)}
 
     # ---- slots ---------------------------------------------------------------------------------------------
 

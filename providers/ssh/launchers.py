@@ -17,6 +17,7 @@ from providers.ssh.hardware import command_lines
 
 PROGRAM = ["/usr/bin/python3", "-I"]
 GONE_S = 15
+PATH = os.environ.get("PATH") or os.defpath
 
 
 class No(Exception):
@@ -29,6 +30,8 @@ class No(Exception):
 
 class Systemd:
     """A transient unit a machine: own user, empty folder, limits of the slot, a timer that needs no program."""
+
+    needs = ("systemd-run", "systemctl")
 
     def running(self) -> set[str]:
         states = "--state=active,activating,deactivating,reloading"
@@ -99,6 +102,8 @@ class Systemd:
 class Bubblewrap:
     """Where systemd is missing: own namespaces and an empty folder, but the login's user and no limits."""
 
+    needs = ("bwrap", "timeout")
+
     def running(self) -> set[str]:
         words = {word for line in command_lines().values() for word in line}
         return {os.path.basename(word) for word in words if f"{os.sep}slots{os.sep}" in word}
@@ -110,8 +115,8 @@ class Bubblewrap:
         return f"{home}/work"
 
     def start(self, home: str, name: str, request: dict[str, Any]) -> None:
-        for needed in ("bwrap", "timeout"):
-            if shutil.which(needed) is None:
+        for needed in self.needs:
+            if shutil.which(needed, path=PATH) is None:
                 raise No("refused", f"{needed} is not installed there")
         os.mkdir(f"{home}/work", 0o700)
         with open(f"{home}/log.txt", "wb") as log:

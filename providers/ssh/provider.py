@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from providers.base import (
+    CheckLine,
     Clock,
     FundBalance,
     Instance,
@@ -28,6 +29,7 @@ from providers.base import (
     Refused,
 )
 from providers.retry import ask
+from providers.ssh.check import probed, refused
 from providers.ssh.client import Away, Client, Ended, Full
 from providers.ssh.outbound import Outbound
 from providers.ssh.packed import caller_program
@@ -135,6 +137,19 @@ class Ssh:
             if isinstance(each, BaseException):
                 raise each
         return [instance for each in found if not isinstance(each, BaseException) for instance in each]
+
+    async def check(self, samples: Sequence[LaunchSpec]) -> list[CheckLine]:
+        """The way into each host, its launcher, hardware, slots and clock."""
+        lines: list[CheckLine] = []
+        for host in self._hosts.values():
+            body = request("probe", self._config.fleet, self._settings, host.settings)
+            try:
+                has = await host.client.call(body)
+            except ProviderError as error:
+                lines.append(refused(host.settings, error))
+                continue
+            lines += probed(host.settings, has, self.lacks(host.settings.name, has), self._clock.now_ms())
+        return lines
 
     async def balance(self) -> FundBalance | None:
         """Donated hosts have no bills."""

@@ -21,6 +21,7 @@ from tests.providers.gce_cloud import GceCloud
 from tests.providers.moto_cloud import MotoCloud
 
 LOOK_S = 0.05
+GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Record:
     """One machine at a stand-in: its name there, its user data, and what its own shutdown does to it."""
 
     name: str
-    user_data: str
+    user_data: bytes
     shut_down: Callable[[], object]
 
 
@@ -76,11 +77,12 @@ class Booter:
         await self._programs.run(SimpleNamespace(spec=spec, boot_fails=False))  # type: ignore[arg-type]
 
 
-def boot_data(user_data: str) -> str:
-    """The launch data that cloud-init would write."""
-    plan = json.loads(user_data.partition("\n")[2])
-    (packed,) = [file["content"] for file in plan["write_files"] if file["path"].endswith("/boot.json")]
-    return gzip.decompress(base64.b64decode(packed)).decode()
+def boot_data(user_data: bytes) -> str:
+    """The launch data that cloud-init would write; it takes user data gzipped or plain."""
+    text = gzip.decompress(user_data) if user_data.startswith(GZIP) else user_data
+    plan = json.loads(text.partition(b"\n")[2])
+    (boot,) = [file["content"] for file in plan["write_files"] if file["path"].endswith("/boot.json")]
+    return str(boot)
 
 
 def on_ec2(moto: MotoCloud) -> Iterator[Record]:
@@ -88,8 +90,8 @@ def on_ec2(moto: MotoCloud) -> Iterator[Record]:
     backend = moto.backend()
     for machine in list(backend.all_instances()):
         if machine.state not in ("shutting-down", "terminated"):
-            text = base64.b64decode(str(machine.user_data)).decode()
-            yield Record(machine.id, text, partial(backend.terminate_instances, [machine.id]))
+            data = base64.b64decode(str(machine.user_data))
+            yield Record(machine.id, data, partial(backend.terminate_instances, [machine.id]))
 
 
 def on_compute_engine(cloud: GceCloud) -> Iterator[Record]:
@@ -98,7 +100,7 @@ def on_compute_engine(cloud: GceCloud) -> Iterator[Record]:
         held = list(cloud.machines.items())
     for (zone, name), machine in held:
         items = {item["key"]: item["value"] for item in machine["metadata"]["items"]}
-        yield Record(f"{zone}/{name}", items["user-data"], partial(machine.update, status="TERMINATED"))
+        yield Record(f"{zone}/{name}", items["user-data"].encode(), partial(machine.update, status="TERMINATED"))
 
 
 def on_arm(cloud: ArmCloud) -> Iterator[Record]:
@@ -107,5 +109,5 @@ def on_arm(cloud: ArmCloud) -> Iterator[Record]:
         held = list(cloud.machines.items())
     for name, machine in held:
         if machine["properties"]["provisioningState"] == "Succeeded":
-            text = base64.b64decode(machine["properties"]["osProfile"]["customData"]).decode()
-            yield Record(name, text, bool)
+            data = base64.b64decode(machine["properties"]["osProfile"]["customData"])
+            yield Record(name, data, bool)

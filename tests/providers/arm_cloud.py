@@ -49,6 +49,10 @@ class ArmCloud(RestStandIn):
         self.operations: dict[str, dict[str, Any]] = {}
         self.fails = ""
         self.never_done = False
+        self.actions, self.not_actions = ["*"], ["Microsoft.Authorization/*/write"]
+        self.cores_used = 0
+        self.restricted: dict[str, dict[str, Any]] = {}  # size -> its restriction
+        self.subnets = {"runners"}
         self._ids = itertools.count(1)
 
     def clear(self) -> None:
@@ -65,6 +69,10 @@ class ArmCloud(RestStandIn):
             (rf"GET {BASE}/resources$()", self._resources),
             (rf"DELETE {BASE}/providers/[^/]+/(\w+/[^/]+)$", self._delete_part),
             (r"GET /subscriptions/.*/operations/([^/]+)$", self._status),
+            (rf"GET {BASE}/providers/Microsoft.Authorization/permissions$()", self._permissions),
+            (r"GET /subscriptions/[^/]+/providers/Microsoft.Compute/locations/([^/]+)/usages$", self._usages),
+            (r"GET /subscriptions/[^/]+/providers/Microsoft.Compute/skus$()", self._skus),
+            (r"GET /subscriptions/.*/subnets/([^/]+)$", self._subnet),
         )
         for line, answer in routes:
             if found := re.match(line, request.line):
@@ -141,6 +149,31 @@ class ArmCloud(RestStandIn):
         for operation in self.operations.values():
             if operation["status"] == "InProgress":
                 self._end(operation)
+
+    def _permissions(self, request: Request, _: str) -> Answer:
+        return Answer(200, {"value": [{"actions": self.actions, "notActions": self.not_actions}]})
+
+    def _usages(self, request: Request, region: str) -> Answer:
+        limits = {"cores": 20, "lowPriorityCores": 3}
+        used = {"cores": self.cores_used, "lowPriorityCores": 0}
+        rows = [
+            {"name": {"value": name}, "unit": "Count", "currentValue": used[name], "limit": limit}
+            for name, limit in limits.items()
+        ]
+        return Answer(200, {"value": rows})
+
+    def _skus(self, request: Request, _: str) -> Answer:
+        assert re.fullmatch(r"location eq '\w+'", request.query["$filter"])
+        rows = [
+            {"resourceType": "virtualMachines", "name": size, "restrictions": [restriction]}
+            for size, restriction in self.restricted.items()
+        ]
+        return Answer(200, {"value": rows})
+
+    def _subnet(self, request: Request, name: str) -> Answer:
+        if name not in self.subnets:
+            return error(404, "NotFound", f"Subnet {name} was not found")
+        return Answer(200, {"name": name, "properties": {"addressPrefix": "10.0.0.0/24", "ipConfigurations": []}})
 
     def _get(self, request: Request, name: str) -> Answer:
         machine = self.machines.get(name)

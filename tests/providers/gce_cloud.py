@@ -46,6 +46,9 @@ class GceCloud(RestStandIn):
         self.fails: list[str] = []
         self.never_done = False
         self.unreachable: list[str] = []
+        self.forbidden: set[str] = set()
+        self.cpus_used = 0.0
+        self.images, self.subnetworks = {"runner"}, {"runners"}
         self.not_sold: dict[str, set[str]] = {}
         self._ids = itertools.count(7_000_000_000_000_000_000)
 
@@ -62,6 +65,10 @@ class GceCloud(RestStandIn):
             (rf"GET {BASE}/zones/([^/]+)/operations/([^/]+)$", self._operation),
             (rf"GET {BASE}/zones/([^/]+)/operations$", self._operations),
             (rf"GET {BASE}/aggregated/(instances|disks)$", self._list_all),
+            (rf"POST /v1/projects/{PROJECT}:testIamPermissions$", self._permissions),
+            (rf"GET {BASE}/regions/([^/]+)$", self._region),
+            (rf"GET {BASE}/regions/[^/]+/subnetworks/([^/]+)$", self._subnetwork),
+            (rf"GET {BASE}/global/images/(?:family/)?([^/]+)$", self._image),
             (rf"GET {BASE}/zones/([^/]+)/(machineTypes|acceleratorTypes)$", self._types),
         )
         for line, answer in routes:
@@ -171,6 +178,29 @@ class GceCloud(RestStandIn):
         if self.disks.pop((zone, name), None) is None:
             return error(404, "notFound", f"The resource '{name}' was not found")
         return Answer(200, public(self._new_operation("delete", zone, "")))
+
+    def _permissions(self, request: Request) -> Answer:
+        asked = request.body["permissions"]
+        return Answer(200, {"permissions": [each for each in asked if each not in self.forbidden]})
+
+    def _region(self, request: Request, region: str) -> Answer:
+        quotas = [
+            {"metric": "CPUS", "limit": 24.0, "usage": self.cpus_used},
+            {"metric": "PREEMPTIBLE_CPUS", "limit": 0.0, "usage": 0.0},
+            {"metric": "IN_USE_ADDRESSES", "limit": 8.0, "usage": 1.0},
+        ]
+        return Answer(200, {"kind": "compute#region", "name": region, "quotas": quotas})
+
+    def _subnetwork(self, request: Request, name: str) -> Answer:
+        return Answer(200, {"name": name}) if name in self.subnetworks else error(404, "notFound", f"no {name}")
+
+    def _image(self, request: Request, name: str) -> Answer:
+        found = {"name": name, "creationTimestamp": "2026-05-01T00:00:00.000-07:00"}
+        return (
+            Answer(200, found)
+            if name in self.images
+            else error(404, "notFound", f"The resource '{name}' was not found")
+        )
 
     def _types(self, request: Request, zone: str, kind: str) -> Answer:
         if zone not in ALL_ZONES:

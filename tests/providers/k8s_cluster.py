@@ -82,6 +82,8 @@ class Cluster:
     requests: list[tuple[str, str, dict[str, str], Any]] = field(default_factory=list)
     version: int = 100
     token: str = TOKEN
+    forbidden: set[str] = field(default_factory=set)  # `verb resource` that access reviews deny
+    quotas: list[Object] = field(default_factory=list)  # ResourceQuota objects
     url: str = ""
     on_start: Callable[[str], Awaitable[None]] | None = None  # runs a container, given its boot data; then it ends
 
@@ -98,6 +100,7 @@ class Cluster:
         app = web.Application(client_max_size=2**22)
         base = f"/api/v1/namespaces/{self.namespace}"
         app.router.add_get("/api/v1/{resource:nodes|pods}", self._serve_cluster)
+        app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self._review)
         app.router.add_route("*", base + "/{resource}", self._serve)
         app.router.add_route("*", base + "/{resource}/{name}", self._serve)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -237,9 +240,20 @@ class Cluster:
         items = self.machines if resource == "nodes" else [*self.pods.values(), *self.others]
         return web.json_response({"metadata": {}, "items": items})
 
+    async def _review(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        asked = body["spec"]["resourceAttributes"]
+        status = {"allowed": f"{asked['verb']} {asked['resource']}" not in self.forbidden}
+        return web.json_response({**body, "status": status}, status=201)
+
     async def _answer(
         self, method: str, resource: str, name: str, query: dict[str, str], body: Any
     ) -> tuple[Object, int]:
+        if resource == "resourcequotas":
+            return {"kind": "ResourceQuotaList", "apiVersion": "v1", "metadata": {}, "items": self.quotas}, 200
+        if method == "POST" and query.get("dryRun") == "All":
+            _validate(copy.deepcopy(body), resource)
+            return body, 201
         if method == "POST":
             return await self.create(resource, body), 201
         if not name:

@@ -123,7 +123,7 @@ class MotoCloud:
             self._perform(environ, body)
 
     def count(self, action: str) -> int:
-        return sum(request["Action"] == action for request in self.requests)
+        return sum(request.get("Action") == action for request in self.requests)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))

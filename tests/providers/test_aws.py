@@ -332,7 +332,7 @@ async def test_a_zone_without_a_spot_price_sells_no_spot(bench, provider):
     assert {offer.purchase for offer in await provider.offers()} == {Purchase.ON_DEMAND}
 
 
-# ---- settings and check ------------------------------------------------------------------------------------
+# ---- settings ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -353,24 +353,6 @@ def test_bad_settings_are_named(settings, words):
 def test_nothing_is_required_but_nothing_is_sold_without_a_subnet(bench):
     config = replace(bench.config, settings=AwsSettings())
     assert bench.kind.catalogue(config) == []
-
-
-async def test_check_of_a_good_account(bench, provider):
-    lines = await provider.check({REGION: bench.image})
-    assert all(line.ok for line in lines), lines
-    assert len([line for line in lines if "launch" in line.what]) == 4  # two zones, two purchases
-    assert await bench.machines() == []
-
-
-async def test_check_names_what_is_missing(bench, provider):
-    assert [line.detail for line in await provider.check({}) if not line.ok] == [
-        "the policy's images name none for this region"
-    ]
-    bench.cloud.add(Rule("RunInstances", 100, code="UnauthorizedOperation", status=403))
-    bench.cloud.add(Rule("DescribeVolumes", 100, code="UnauthorizedOperation", status=403))
-    lines = await provider.check({REGION: bench.image})
-    assert next(line.what for line in lines if not line.ok) == "us-east-1: list volumes"
-    assert sum(not line.ok for line in lines) == 5
 
 
 # ---- spot machines that EC2 takes back ---------------------------------------------------------------------
