@@ -243,8 +243,8 @@ class Cluster:
     async def _review(self, request: web.Request) -> web.Response:
         body = await request.json()
         asked = body["spec"]["resourceAttributes"]
-        status = {"allowed": f"{asked['verb']} {asked['resource']}" not in self.forbidden}
-        return web.json_response({**body, "status": status}, status=201)
+        allowed = f"{asked['verb']} {asked['resource']}" not in self.forbidden
+        return web.json_response({"status": {"allowed": allowed}}, status=201)
 
     async def _answer(
         self, method: str, resource: str, name: str, query: dict[str, str], body: Any
@@ -252,8 +252,7 @@ class Cluster:
         if resource == "resourcequotas":
             return {"kind": "ResourceQuotaList", "apiVersion": "v1", "metadata": {}, "items": self.quotas}, 200
         if method == "POST" and query.get("dryRun") == "All":
-            _validate(copy.deepcopy(body), resource)
-            return body, 201
+            return {"name": _validate(copy.deepcopy(body), resource)}, 201
         if method == "POST":
             return await self.create(resource, body), 201
         if not name:
