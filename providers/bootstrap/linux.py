@@ -267,8 +267,9 @@ class Machine:
         if self.plan.get("notice"):
             threading.Thread(target=self.await_notice, daemon=True).start()
         if "inspect" in self.boot:  # a canary: it looks around as a job could, and takes none
-            self.report("exited", self.inspect(account))
-            return
+            program = [sys.executable, "-I", "-c", self.boot["inspect"]]
+            seen = subprocess.run(program, capture_output=True, text=True, **account)
+            return self.report("exited", seen.stdout.strip() or seen.stderr[-300:])
         jit = self.await_jit()
         if jit is None:
             self.report("exited", "told to go")
@@ -282,12 +283,6 @@ class Machine:
         elif not self.registered:
             self.give_up("the runner never registered: " + " | ".join(list(self.log)[-5:]))
         self.report("exited", f"run.sh ended with {code}")
-
-    def inspect(self, account: dict[str, Any]) -> str:
-        """What the launch data's own program says, run as a job's step would be."""
-        program = [sys.executable, "-I", "-c", self.boot["inspect"]]
-        done = subprocess.run(program, capture_output=True, text=True, timeout=120, **account)
-        return str(done.stdout.strip() or done.stderr.strip()[-300:])
 
     def leave(self) -> None:
         """End whatever the job left behind, give the last reports ten seconds, shut down."""
