@@ -267,11 +267,10 @@ class Machine:
         if self.plan.get("notice"):
             threading.Thread(target=self.await_notice, daemon=True).start()
         if "inspect" in self.boot:  # a canary: it looks around as a job could, and takes none
-            program = [sys.executable, "-I", "-c", self.boot["inspect"]]
-            seen = subprocess.run(program, capture_output=True, text=True, **account)
-            return self.report("exited", seen.stdout.strip() or seen.stderr[-300:])
-        jit = self.await_jit()
-        if jit is None:
+            see = [sys.executable, "-c", self.boot["inspect"]]
+            self.report("exited", subprocess.run(see, stdout=subprocess.PIPE, text=True, **account).stdout.strip())
+            return
+        if (jit := self.await_jit()) is None:
             self.report("exited", "told to go")
             return
         self.secrets.append(jit)
