@@ -67,4 +67,5 @@ def main() -> None:
     print(json.dumps({"metadata": seen, "identity": identity(token), "github": status or why[:150]}))
 
 
-main()
+if __name__ == "__main__":
+    main()
