@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -48,13 +49,14 @@ def test_a_seed_is_one_schedule_with_or_without_its_story() -> None:
 def test_a_seed_is_one_schedule_in_every_process() -> None:
     """Whatever the order of its sets of text: so a line that says how to replay it can be believed."""
     replay = [sys.executable, *command(14).split()[1:]]
-    stories = {
+    stories = [
         subprocess.run(
             replay, env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True
         ).stdout
         for hash_seed in ("0", "77")
-    }
-    assert len(stories) == 1
+    ]
+    one, other = (re.sub('"sealed":"[^"]*"', "", story) for story in stories)  # encryption draws its own nonces
+    assert one == other
 
 
 @pytest.mark.parametrize("kind", faults.KINDS)
