@@ -107,7 +107,7 @@ class Daemon:
         self.holder = self.dice.randbytes(8).hex()
         self.leader: Leader | None = None
         self.value_funds = False  # whether a leader runs the planner, where SciPy is installed
-        self.heard: Callable[[m.Event], None] = lambda event: None  # told of every event from the inbox
+        self.heard: Callable[[m.Event, World], None] = lambda event, world: None  # told of facts and decisions
         self._poisoned: set[str] = set()
         self._complained: tuple[type[Exception], float] | None = None  # of what, and when (loop time)
         self._stopping = False
@@ -278,6 +278,7 @@ class Daemon:
         planned = plan(world, self.policy, now_ms)
         changed |= planned.changed
         for event in planned.decisions:
+            self.heard(event, world)
             _note(journal, event)
         leader.refusals = planned.refusals
         if entries or changed or journal:
@@ -318,7 +319,7 @@ class Daemon:
             raise Deposed(f"the world is loaded anew after a bad event: {error}") from error
         changed |= keys
         self.metrics.event(type(event).__name__)
-        self.heard(event)
+        self.heard(event, leader.world)
         _note(journal, event)
         self._note_start(leader.world, event, keys)
         return True

@@ -180,6 +180,8 @@ class Replica:
             parts = Parts(loaded.policy, self._build(loaded))
             self._tell_changes(loaded.policy)
             self.daemon.activate(parts)
+            if self.recorder:
+                self.recorder.redactor.use(loaded.policy)
         except (PolicyError, MissingSdk) as error:
             self.source.policy_error = str(error)
             self.metrics.reloaded(False)

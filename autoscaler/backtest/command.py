@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from autoscaler.backtest import examples, html, recording, text, trial
+from autoscaler.backtest import calibration, examples, html, recording, text, trial
 from autoscaler.backtest.difference import Difference, changes, difference
 from autoscaler.backtest.recording import Recording
 from autoscaler.backtest.trial import Trial
@@ -40,18 +40,23 @@ def run(
     world: Path | None = None,
     report: Path | None = None,
     seed: int = 0,
+    compare_live: bool = False,
     as_json: bool = False,
 ) -> int:
     """`backtest EVENTS --policy A [--policy B]`: 0; 1 where a file cannot be used. Raises Unusable."""
     if not 1 <= len(policies) <= POLICIES_MAX:
         raise Unusable("--policy: name one policy, or two to compare them")
+    if compare_live and len(policies) > 1:
+        raise Unusable("--compare-live: name the one policy that ruled while the events were recorded")
     try:
         recorded = _read(events)
     except OSError as error:
         return _problem(f"{events} cannot be read ({error.strerror}); name a file of recorded deliveries")
     if not len(recorded):
         return _problem(f"{events} holds no queued job: nothing can be tried on it")
-    return on(recorded, policies, world=world, report=report, seed=seed, as_json=as_json)
+    return on(
+        recorded, policies, world=world, report=report, seed=seed, compare_live=compare_live, as_json=as_json
+    )
 
 
 def on(
@@ -61,6 +66,7 @@ def on(
     world: Path | None = None,
     report: Path | None = None,
     seed: int = 0,
+    compare_live: bool = False,
     as_json: bool = False,
 ) -> int:
     """The same for a recording that is at hand."""
@@ -80,10 +86,12 @@ def on(
         except OSError as error:
             return _problem(f"--report: {report} cannot be written: {error.strerror}")
         _say(f"report written to {report}")
+    live = calibration.comparison(recorded, trials[0]) if compare_live else None
     if as_json:
-        print(json.dumps(document(recorded, trials, compared), indent=2))
+        found = document(recorded, trials, compared)
+        print(json.dumps({**found, "live": live} if live else found, indent=2))
     else:
-        terminal.show(text.page(recorded, trials, compared))
+        terminal.show([*text.calibration(live), *text.page(recorded, trials, compared)])
     return OK
 
 

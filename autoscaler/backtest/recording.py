@@ -17,7 +17,9 @@ from typing import Any
 
 import msgspec
 
+from autoscaler.backtest.live import Live
 from autoscaler.events import file as event_file
+from autoscaler.events import machines
 from autoscaler.http.workflow_job import Malformed, report
 from scheduling.job_facts import LONGEST_QUEUE_MS
 from scheduling.lifecycle import JobState
@@ -78,6 +80,7 @@ class Recording:
     unfinished: int = 0  # jobs that the recording does not see end
     first_ms: UnixMs = 0
     last_ms: UnixMs = 0
+    live: Live = field(default_factory=Live)
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -133,6 +136,8 @@ class Reader:
         """Take over one delivery; what is no job is passed over in silence, as the receiver does it."""
         found = self.found
         found.deliveries += 1
+        if delivery.event == machines.EVENT:
+            self._machine(number, delivery)
         if delivery.event != "workflow_job":
             return
         try:
@@ -153,6 +158,12 @@ class Reader:
         if delivery.run and not found.facts[row]:
             found.facts[row] = self._facts_number(number, delivery.run)
         _TAKE[job.state](self, row, job)
+
+    def _machine(self, number: int, delivery: event_file.Delivery) -> None:
+        try:
+            self.found.live.take(machines.DECODER.decode(delivery.payload))
+        except msgspec.MsgspecError as error:
+            self.warn(number, f"is no line of a machine ({error}); left out")
 
     def _new_row(self, job: JobReported) -> int:
         row = self._rows[job.job_id, job.run_attempt] = len(self.found)

@@ -103,6 +103,34 @@ def _figures(trials: Sequence[Trial]) -> Table:
     return found
 
 
+def calibration(found: dict[str, Any] | None) -> list[RenderableType]:
+    """The document of `calibration.comparison`; nothing of none."""
+    return [_calibrated(found), ""] if found else []
+
+
+def _calibrated(found: dict[str, Any]) -> Table:
+    lines = table("Recorded and simulated", f"{found['jobs']:,} jobs", ">recorded", ">simulated", ">apart")
+    waits = found["queue_seconds"]
+    for name, words in (("p50", "half started within"), ("p90", "90% within"), ("p99", "99% within")):
+        _beside(lines, words, waits["recorded"][name], waits["simulated"][name], "seconds")
+    costs = found["cost_usd"]
+    if costs is None:
+        lines.add_row("cost", "not recorded", "", "")
+        return lines
+    _beside(lines, "cost", costs["recorded"], costs["simulated"], "usd")
+    for by in ("by_provider", "by_fund"):
+        for name, each in costs[by].items():
+            _beside(lines, f"  {by.removeprefix('by_')} {name}", each["recorded"], each["simulated"], "usd")
+    _beside(lines, "machines", costs["machines"]["recorded"], costs["machines"]["simulated"], "count")
+    return lines
+
+
+def _beside(lines: Table, words: str, recorded: Any, simulated: Any, kind: str) -> None:
+    before = Decimal(str(recorded or 0))
+    apart = f"{abs(Decimal(str(simulated or 0)) - before) / before:.1%}" if before else ""
+    lines.add_row(plain(words), words_of(recorded, kind), words_of(simulated, kind), apart)
+
+
 def _payers(trials: Sequence[Trial]) -> Group:
     tables = []
     for name, each in zip(names(trials), trials, strict=True):

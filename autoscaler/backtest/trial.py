@@ -76,7 +76,7 @@ def run(
 ) -> Trial:
     """Try it. Raises PolicyError and WorldFileError; `told` hears the share of jobs that were queued so far."""
     loaded, offers, warnings = offers_of(policy_path, recording.last_ms)
-    model = world_model.load(world_path, loaded.settings)
+    model = world_model.load(world_path, loaded.settings, recording.live)
     driver = Driver(recording, loaded.policy, offers, model, seed)
     collecting = gc.isenabled()
     gc.disable()  # records make no cycles, and there are many of them

@@ -1,6 +1,7 @@
 """What is assumed about clouds and GitHub: how long things take, what is sold out, what is taken away.
 
-Defaults are below, a file states others by patterns of offers, and a provider of kind `sim` has its own settings:
+Defaults are below, a provider of kind `sim` has its own settings, machines that the recording tells of are
+measured, and a file has the last word, by patterns of offers:
 
     create: 2s                        # every offer: from the create call to its answer
     offers:
@@ -13,7 +14,7 @@ Patterns match `PROVIDER/ZONE/INSTANCE TYPE/PURCHASE`; of several the last one t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from autoscaler import units
+from autoscaler.backtest.live import ENOUGH, Live, measured
 from providers.sim import Settings as SimSettings
 from scheduling.model import DurationMs, MicroUSD, Offer, Purchase
 from scheduling.policy import matches
@@ -96,6 +98,7 @@ class WorldModel:
     file: WorldFile
     sims: Mapping[str, SimSettings]
     source: str = ""
+    live: Live = field(default_factory=Live)
 
     def place(self, offer: Offer) -> Place:
         found = Place()
@@ -109,6 +112,7 @@ class WorldModel:
                 refused=sim.faults.no_capacity,
                 interrupted=sim.faults.preempted if offer.purchase is Purchase.SPOT else 0.0,
             )
+        found = self._measured(offer, found)
         for part in (self.file, *self._matching(offer)):
             stated = {f"{name}_ms": getattr(part, name) for name in ("create", "boot")}
             stated |= {
@@ -116,6 +120,20 @@ class WorldModel:
             }
             found = replace(found, **{name: value for name, value in stated.items() if value is not None})
         return found
+
+    def _measured(self, offer: Offer, usual: Place) -> Place:
+        """As the recording's own machines were at this offer, where it tells of enough of them."""
+        at = self.live.offers.get(offer.key)
+        if at is None or at.created + at.refused < ENOUGH:
+            return usual
+        create_ms, boot_ms = measured(at.create), measured(at.boot)
+        return replace(
+            usual,
+            create_ms=usual.create_ms if create_ms is None else create_ms,
+            boot_ms=usual.boot_ms if boot_ms is None else boot_ms,
+            refused=at.refused_share,
+            interrupted=at.taken_an_hour,
+        )
 
     def priced(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """The offers with the prices that the file states; unknown spot prices as a share of on demand."""
@@ -144,21 +162,29 @@ class WorldModel:
             f"A create call takes {create / 1000:g} s, a boot {boot / 1000:g} s, each up to {spread:.0%} more or "
             f"less; a runner is online {pace.register_ms / 1000:g} s after it has its configuration."
             + (f" {self.source} states otherwise for some offers." if self.file.offers else "")
-            + (" Providers of kind sim: as their settings say." if self.sims else ""),
+            + (" Providers of kind sim: as their settings say." if self.sims else "")
+            + (
+                f" Measured on {self.live.machines:,} recorded machines where enough ran."
+                if self.live.machines
+                else ""
+            ),
             "Nothing is sold out and no spot machine is taken away"
             + (" but where the world model says so." if self.file.offers or self.sims else "."),
             f"Prices stay as they are today; an unknown spot price is {SPOT_PERCENT}% of on demand.",
         ]
 
 
-def load(path: Path | None, settings: Mapping[str, Any]) -> WorldModel:
-    """Defaults, the file's changes, and what the settings of `sim` providers say. Raises WorldFileError."""
+def load(path: Path | None, settings: Mapping[str, Any], live: Live | None = None) -> WorldModel:
+    """Defaults, settings of `sim` providers, what was measured, the file's word. Raises WorldFileError."""
     sims = {name: each for name, each in settings.items() if isinstance(each, SimSettings)}
     file = WorldFile.model_validate({}) if path is None else _read(path)
-    pace = Pace()
+    pace, live = Pace(), live or Live()
+    register_ms = measured(live.register)
+    if register_ms is not None:
+        pace = replace(pace, register_ms=register_ms)
     if file.register_ is not None:
         pace = replace(pace, register_ms=file.register_)
-    return WorldModel(pace, file, sims, str(path or ""))
+    return WorldModel(pace, file, sims, str(path or ""), live)
 
 
 def _read(path: Path) -> WorldFile:

@@ -76,9 +76,11 @@ say what a policy would have cost, and how long jobs would have waited, on recor
 
 The recorded jobs are given to the same scheduler that runs live, in simulated time, with simulated clouds. Two
 policies are compared, and the difference is explained. Progress is on stderr; the same input gives the same
-output.
+output. Where `serve --record` wrote the events, boots and refusals are as they were measured then, and
+--compare-live sets simulated waits and cost beside what happened.
 
   autoscaler backtest events.jsonl.gz --policy now.yaml --policy next.yaml --report difference.html
+  autoscaler backtest events.jsonl.gz --policy now.yaml --compare-live
   autoscaler backtest --from-github my-org/app --since 7d""",
     "record from-github": """\
 write the history of a repository as an event file

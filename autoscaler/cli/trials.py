@@ -18,6 +18,9 @@ def add_backtest(command: argparse.ArgumentParser) -> None:
         "--policy", action="append", default=[], metavar="FILE", help="the policy; give it twice to compare two"
     )
     command.add_argument("--world", metavar="FILE", help="what is known of boots, capacity and interruptions")
+    command.add_argument(
+        "--compare-live", action="store_true", help="set waits and cost beside those of the recorded window"
+    )
     command.add_argument("--report", metavar="out.html", help="write one self-contained page")
     command.add_argument("--seed", type=int, default=0, metavar="S", help="of what the world draws (default: 0)")
 
@@ -37,6 +40,7 @@ def backtest(args: argparse.Namespace) -> int:
         raise Unusable("name either a file of EVENTS or --from-github OWNER/REPO")
     if args.events is not None:
         more = {"world": world, "report": report, "seed": args.seed, "as_json": args.json}
+        more["compare_live"] = args.compare_live
         return command.run(Path(args.events), policies, **more)
     since_ms, until_ms, token, url = _history(args.from_github, args.since)
     return command.from_github(

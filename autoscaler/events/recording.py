@@ -1,4 +1,4 @@
-"""`serve --record DIR`: the deliveries that were received, as event files: redacted, packed, a new one each hour.
+"""`serve --record DIR`: deliveries and the ends of machines as event files: redacted, packed, a new one each hour.
 
 Redaction replaces values and never drops keys. Kept: action, states, times, ids of job and run, labels, and what
 a policy decides by. Names become stand-ins, the same name the same one in all files of a directory: a repository
@@ -25,10 +25,13 @@ from typing import Any
 
 import msgspec
 
+from autoscaler.events import machines
+from autoscaler.events.machines import MachineLine
 from autoscaler.views.values import time as rfc3339
 from scheduling.messages import Event, RunFactsLearned
 from scheduling.model import DurationMs, RunFacts, UnixMs
 from scheduling.policy import Policy, matches
+from scheduling.world import World
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +142,12 @@ class _Learned:
     facts: RunFacts
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    line: MachineLine
+    at_ms: UnixMs
+
+
 class Recorder:
     """Writes in a thread of its own. `lost` counts deliveries that came faster than the disk, or with it full."""
 
@@ -149,7 +158,7 @@ class Recorder:
         self.redactor = Redactor(_key(directory), policy)
         self.lost = 0
         self._facts: OrderedDict[tuple[str, int], RunFacts] = OrderedDict()
-        self._waiting: queue.Queue[_Delivery | _Learned | None] = queue.Queue(WAITING_MAX)
+        self._waiting: queue.Queue[_Delivery | _Learned | _Ended | None] = queue.Queue(WAITING_MAX)
         self._thread = threading.Thread(target=self._write_all, name="recorder", daemon=True)
         self._thread.start()
 
@@ -160,11 +169,16 @@ class Recorder:
         except queue.Full:
             self.lost += 1
 
-    def hear(self, event: Event) -> None:
-        """What GitHub said of a run: lines written from now on carry it. Other events are passed over."""
+    def hear(self, event: Event, world: World) -> None:
+        """What GitHub said of a run, which lines from now on carry, and machines that ended; no other event."""
         if isinstance(event, RunFactsLearned) and event.facts is not None:
             with suppress(queue.Full):
                 self._waiting.put_nowait(_Learned(event.repository, event.run_id, event.facts))
+        elif line := machines.line_of(event, world):
+            try:
+                self._waiting.put_nowait(_Ended(line, event.at_ms))
+            except queue.Full:
+                self.lost += 1
 
     def close(self) -> None:
         """Everything that was taken is on disk."""
@@ -206,7 +220,12 @@ class Recorder:
         stamp = (rfc3339(now_ms) or "").replace(":", "").replace(".", "-")
         return gzip.GzipFile(self.directory / f"events-{stamp}.jsonl.gz", "ab", compresslevel=6)
 
-    def _line(self, item: _Delivery) -> bytes:
+    def _line(self, item: _Delivery | _Ended) -> bytes:
+        if isinstance(item, _Ended):
+            return (
+                json.dumps(machines.recorded(item.line, rfc3339(item.at_ms)), separators=(",", ":")).encode()
+                + b"\n"
+            )
         payload = msgspec.json.decode(item.body)
         line = {
             "at": rfc3339(item.at_ms),

@@ -14,7 +14,7 @@ import pytest
 from autoscaler.backtest import examples, recording
 from autoscaler.backtest.command import run
 from autoscaler.cli.usage import Unusable
-from tests.backtest.conftest import POLICY, Write, delivery, story
+from tests.backtest.conftest import POLICY, START, Write, delivery, rfc3339, story
 
 Policy = Callable[..., Path]
 
@@ -149,6 +149,46 @@ def test_a_world_file_states_prices_capacity_and_interruptions(
     assert Decimal(found["cost_usd"]["cash"]) > Decimal("1.5")
     world.write_text("boot: soon\nofers: {}", encoding="utf-8")
     assert run(events, [policy("small")], world=world) == 1
+
+
+def machine(number: int, at: float, **more: Any) -> dict[str, Any]:
+    """A line of `serve --record`: a machine at the cheap provider that booted in 200 s."""
+    start = round(START.timestamp() + at) * 1000
+    found = {
+        "runner": f"r{number}", "offer": "small/sim-1a/s/on_demand", "provider": "small", "fund": "cash",
+        "job": f"{number * 10}.1", "planned_ms": start, "created_ms": start + 4_000, "booted_ms": start + 204_000,
+        "jit_ms": start + 205_000, "registered_ms": start + 225_000, "life_ms": 900_000, "cost": 25_000,
+    }  # fmt: skip
+    return {"at": rfc3339(at), "event": "runner", "delivery": f"runner-r{number}-", "payload": found | more}
+
+
+def test_recorded_machines_are_measured_and_compared_with(
+    write: Write, policy: Policy, tried: Tried, capfd: pytest.CaptureFixture[str]
+) -> None:
+    jobs = [line for job in range(10, 110, 10) for line in story(job, at=job * 60, waits=231)]
+    machines = [machine(number, at=900 + number) for number in range(1, 11)]
+    offer = tried(write(jobs), policy("small"))["assumptions"]
+    assert not any("Measured" in line for line in offer)
+    events = write([*jobs, *machines, machines[0]])
+    found = tried(events, policy("small"), compare_live=True)
+    assert any("Measured on 10 recorded machines" in line for line in found["assumptions"])
+    live = found["live"]
+    assert live["jobs"] == 10
+    assert live["queue_seconds"]["recorded"]["p50"] == 231
+    assert live["queue_seconds"]["simulated"]["p50"] == pytest.approx(231, rel=0.1)
+    assert live["cost_usd"]["recorded"] == "0.250000"
+    assert live["cost_usd"]["by_fund"]["cash"]["recorded"] == "0.250000"
+    assert run(events, [policy("small")], compare_live=True) == 0
+    out, _ = capfd.readouterr()
+    assert "Recorded and simulated" in out
+    assert "not recorded" not in out
+
+
+def test_without_recorded_machines_no_cost_is_compared(write: Write, policy: Policy, tried: Tried) -> None:
+    found = tried(write(story(10, at=0)), policy("small"), compare_live=True)
+    assert found["live"]["cost_usd"] is None
+    with pytest.raises(Unusable, match="the one policy that ruled"):
+        run(write(story(10, at=0)), [policy("small"), policy("big")], compare_live=True)
 
 
 def test_a_taken_spot_machine_fails_its_job(write: Write, policy: Policy, tried: Tried) -> None:

@@ -12,9 +12,13 @@ import pytest
 from autoscaler.backtest import recording
 from autoscaler.events.recording import Recorder
 from autoscaler.policy.file import load
-from scheduling.messages import RunFactsLearned
+from scheduling.lifecycle import RunnerState
+from scheduling.messages import RunFactsLearned, Trouble
 from scheduling.model import RunFacts
 from scheduling.policy import Policy, matches
+from scheduling.world import World
+from tests.core.fleet import Fleet
+from tests.core.fleet import policy as rules
 
 PAYLOADS = Path(__file__).parent.parent / "data" / "payloads"
 NOW = 1_772_500_000_000
@@ -58,9 +62,15 @@ def written(directory: Path) -> list[dict[str, Any]]:
 def test_values_are_replaced_and_keys_are_kept(policy: Policy, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "rec", policy)
     recorder.take("guid-1", body(), NOW)
-    recorder.hear(RunFactsLearned(0, "octo/secret-project", 3, RunFacts("push", False, "refs/heads/release/2")))
+    recorder.hear(
+        RunFactsLearned(0, "octo/secret-project", 3, RunFacts("push", False, "refs/heads/release/2")),
+        World("acme"),
+    )
     recorder.take("guid-2", body(status="in_progress"), NOW + 1000)
-    recorder.hear(RunFactsLearned(0, "octo/secret-project", 3, RunFacts("push", True, "refs/heads/alice/topic")))
+    recorder.hear(
+        RunFactsLearned(0, "octo/secret-project", 3, RunFacts("push", True, "refs/heads/alice/topic")),
+        World("acme"),
+    )
     recorder.take("guid-3", body("solo/exact"), NOW + 3_600_000)
     recorder.close()
     first, second, third = written(tmp_path / "rec")
@@ -103,3 +113,32 @@ def test_published_deliveries_keep_what_a_backtest_needs(policy: Policy, tmp_pat
         if original:
             kept = ("id", "run_id", "labels", "status", "conclusion", "started_at", "completed_at")
             assert {key: job.get(key) for key in kept} == {key: original.get(key) for key in kept}
+
+
+def test_machines_that_ended_are_lines_that_a_backtest_reads(policy: Policy, tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "rec", policy)
+    fleet = Fleet(rules())
+    fleet.cloud.refuse["east/r1-a/big/on_demand"] = Trouble.NO_CAPACITY
+    fleet.job(1)
+    for _ in range(40):
+        seen = len(fleet.world.runners)
+        told = fleet.step(30_000).decisions
+        for event in told:
+            recorder.hear(event, fleet.world)
+        if len(fleet.world.runners) == seen == 2:
+            fleet.boot()
+            fleet.register()
+        for runner in fleet.runners(RunnerState.IDLE):
+            fleet.start(1, runner)
+        for runner in fleet.runners(RunnerState.BUSY):
+            fleet.finish(1, runner)
+        fleet.inventory()
+    recorder.close()
+    (line,) = written(tmp_path / "rec")
+    assert line["event"] == "runner"
+    assert line["payload"]["offer"] == "west/r1-a/big/on_demand"
+    assert line["payload"]["job"] == "1.1"
+    (path,) = (tmp_path / "rec").glob("events-*")
+    live = recording.read(path).live
+    assert live.machines == 1
+    assert live.total == fleet.world.totals.cost_by_provider["west"] > 0
