@@ -46,7 +46,7 @@ runner_types:
     offers: [{{provider: aws, instance_types: [{type}]}}]
 """
 APPS = 5  # x 60 registrations a minute, which a fresh App may be asked for
-WAIT_S = 60.0
+WAIT_S = 120.0
 REST_CPU_S = 0.1  # a second
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_EC2_METADATA_DISABLED": "true"}
 
