@@ -47,7 +47,8 @@ def used(world: World, runner_type: str, start_ms: UnixMs, end_ms: UnixMs, now_m
 
 
 def _fade(demand: Demand, now_ms: UnixMs) -> None:
-    if now_ms > demand.at_ms:
+    """Once an hour: what is booked within it fades by 0.2 % too much."""
+    if now_ms >= demand.at_ms + HOUR_MS:
         share = 0.5 ** ((now_ms - demand.at_ms) / HALF_LIFE_MS)
         demand.machine_ms = [int(value * share) for value in demand.machine_ms]
         demand.at_ms = now_ms

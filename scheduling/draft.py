@@ -42,4 +42,4 @@ class Draft:
 
     def decide(self, event: m.Event) -> None:
         self.plan.decisions.append(event)
-        self.plan.changed |= evolve(self.world, event, self.now_ms)
+        evolve(self.world, event, self.now_ms, self.plan.changed)

@@ -12,12 +12,14 @@ from scheduling.reaping import deadline
 from scheduling.world import Handlers, Key, World
 
 
-def evolve(world: World, event: m.Event, now_ms: UnixMs) -> set[Key]:
-    """Apply one event in place. Returns the keys of the records that changed. Doubled events change nothing.
+def evolve(world: World, event: m.Event, now_ms: UnixMs, changed: set[Key] | None = None) -> set[Key]:
+    """Apply one event in place. Returns the keys of the records that changed: `changed`, where given, and more.
+    Doubled events change nothing.
 
     Raises `IllegalMove` before anything changed when a runner's state forbids the event.
     """
-    changed: set[Key] = set()
+    if changed is None:
+        changed = set()
     _HANDLERS[type(event)](world, event, now_ms, changed)
     return changed
 

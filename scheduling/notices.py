@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from scheduling import messages as m
 from scheduling.draft import LAUNCHES_A_TICK, Draft
@@ -57,10 +57,17 @@ def _overdue(draft: Draft, after_ms: DurationMs) -> Iterator[tuple[Job, RunnerTy
     """Jobs that were not told yet, with the type that would serve them: those that no launch could serve now, and
     those that a type's access, share or rules keep out although it is open to their repository."""
     world, rules = draft.world, matcher(draft.policy)
-    stuck = [key for name in draft.plan.refusals for key in islice(world.queued.get(name, ()), LOOKED_AT)]
+    overdue_ms = draft.now_ms - after_ms
+    stuck = [
+        key
+        for name in draft.plan.refusals
+        for key in takewhile(  # a queue is oldest first
+            lambda key: world.jobs[key].queued_ms <= overdue_ms, islice(world.queued.get(name, ()), LOOKED_AT)
+        )
+    ]
     for key in (*stuck, *islice(world.blocked, LOOKED_AT)):
         job = world.jobs[key]
-        if job.notice or job.blocked == NEEDS_FACTS or draft.now_ms < job.queued_ms + after_ms:
+        if job.notice or job.blocked == NEEDS_FACTS or job.queued_ms > overdue_ms:
             continue
         for rtype in rules.types(job.labels):
             if matches(rtype.access.repositories, job.repository) and job.runner_type in ("", rtype.name):

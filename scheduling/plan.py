@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from scheduling import notices, reruns
 from scheduling.draft import LAUNCHES_A_TICK, Draft, Plan
-from scheduling.model import UnixMs, Verdict
+from scheduling.model import UnixMs
 from scheduling.policy import Policy
 from scheduling.supply import hand_over, keep_floors, route, serve
-from scheduling.upkeep import forget, open_funds, wake
+from scheduling.upkeep import forget, open_funds, wake, with_floor
 from scheduling.world import World
 
 __all__ = ["Plan", "plan"]
@@ -26,16 +26,12 @@ def plan(world: World, policy: Policy, now_ms: UnixMs) -> Plan:
     hand_over(draft)
     serve(draft)
     keep_floors(draft)
-    world.refused = {name: _words(verdicts[0]) for name, verdicts in draft.plan.refusals.items() if verdicts}
+    world.refused = draft.plan.refusals
     reruns.decide(draft)
     notices.tell(draft)
     forget(draft)
     draft.plan.next_wake_ms = _next_wake(draft)
     return draft.plan
-
-
-def _words(verdict: Verdict) -> str:
-    return f"{verdict.offer}: {verdict.refusal}"
 
 
 def _next_wake(draft: Draft) -> UnixMs:
@@ -44,14 +40,8 @@ def _next_wake(draft: Draft) -> UnixMs:
     if draft.launches >= LAUNCHES_A_TICK:
         return now_ms
     told = draft.policy.on_deadline is not None and bool(draft.world.blocked)
-    waiting = told or bool(draft.plan.refusals) or _has_floors(draft.policy)
+    waiting = told or bool(draft.plan.refusals) or bool(with_floor(draft.policy))
     times = [wakes[0][0]] if wakes else []
     if waiting:
         times.append(now_ms - now_ms % 60_000 + 60_000)
     return min(times, default=0)
-
-
-def _has_floors(policy: Policy) -> bool:
-    if "floors" not in policy.memo:
-        policy.memo["floors"] = any(rtype.ready for rtype in policy.runner_types.values())
-    return bool(policy.memo["floors"])

@@ -17,7 +17,7 @@ from scheduling.placement import Choice, Wish
 from scheduling.policy import Policy, RunnerType
 from scheduling.registering import crowded, launched
 from scheduling.reuse import Booting, drained, take_free
-from scheduling.upkeep import floor_of, reap
+from scheduling.upkeep import floor_of, reap, with_floor
 from scheduling.world import LIVE_NAMES, PAUSED, World
 
 _ID_LETTERS = bytes(b"abcdefghijklmnopqrstuvwxyz0123456789"[byte % 36] for byte in range(256))
@@ -249,7 +249,7 @@ def planned(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job: Job
         placement=choice.verdicts,
         probes=choice.probes,
         queued_ms=job.queued_ms if job else 0,
-        waited_for=draft.world.refused.get(pool, ""),
+        waited_for=next((f"{first.offer}: {first.refusal}" for first in draft.world.refused.get(pool, ())), ""),
     )
 
 
@@ -284,9 +284,7 @@ def _runner_id(world: World) -> str:
 
 
 def keep_floors(draft: Draft) -> None:
-    for rtype in draft.policy.runner_types.values():
-        if not rtype.ready:
-            continue
+    for rtype in with_floor(draft.policy):
         missing = floor_of(rtype, draft.now_ms) - len(draft.world.free.get(rtype.name, ()))
         wish = Wish(rtype, "", None, Taste())
         while missing > 0 and draft.launches < LAUNCHES_A_TICK:

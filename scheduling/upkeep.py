@@ -10,7 +10,7 @@ from scheduling import messages as m
 from scheduling.draft import REAPS_A_MINUTE, Draft
 from scheduling.lifecycle import GoneReason, RunnerState
 from scheduling.model import Runner, UnixMs
-from scheduling.policy import MINUTE_MS, RunnerType
+from scheduling.policy import MINUTE_MS, Policy, RunnerType
 from scheduling.reaping import CONFIRM_GAP_MS, finished_for_good, timed_out
 from scheduling.windows import is_open
 
@@ -138,6 +138,13 @@ def forget(draft: Draft) -> None:
         runners.append(key)
     if jobs or tombstones or runners:
         draft.decide(m.RecordsForgotten(draft.now_ms, tuple(jobs), tuple(tombstones), tuple(runners)))
+
+
+def with_floor(policy: Policy) -> tuple[RunnerType, ...]:
+    if "floors" not in policy.memo:
+        policy.memo["floors"] = tuple(rtype for rtype in policy.runner_types.values() if rtype.ready)
+    found: tuple[RunnerType, ...] = policy.memo["floors"]
+    return found
 
 
 def floor_of(rtype: RunnerType, now_ms: UnixMs) -> int:

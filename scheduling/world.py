@@ -27,6 +27,7 @@ from scheduling.model import (
     Totals,
     UnixMs,
     Usage,
+    Verdict,
 )
 from scheduling.reaping import deadline
 
@@ -48,6 +49,7 @@ class World:
 
     def __init__(self, fleet: str) -> None:
         self.fleet = fleet
+        self._prefix = f"{fleet}-"  # of the names of our runners at GitHub
         self.jobs: dict[str, Job] = {}
         self.tombstones: dict[str, UnixMs] = {}
         self.runners: dict[str, Runner] = {}
@@ -87,7 +89,9 @@ class World:
         self.live: dict[str, int] = {"": 0}
         self.by_state: dict[RunnerState, dict[str, None]] = {state: {} for state in RunnerState}
         self.taken: dict[str, None] = {}  # runners that their provider took, whose jobs plan has not judged
-        self.refused: dict[str, str] = {}  # pool -> why the last round of planning could not serve it
+        self.refused: dict[
+            str, tuple[Verdict, ...]
+        ] = {}  # pool -> why the last round of planning did not serve it
         self.notices: dict[str, None] = {}  # notice runners that are not proven gone
         self.reruns_due: dict[str, None] = {}
         self.reaps = (0, 0)  # (minute, kills decided in it)
@@ -262,10 +266,9 @@ class World:
 
     def runner_of(self, runner_name: str) -> Runner | None:
         """Our runner behind a GitHub runner name; None for other people's."""
-        prefix = f"{self.fleet}-"
-        if not runner_name.startswith(prefix):
+        if not runner_name.startswith(self._prefix):
             return None
-        return self.runners.get(runner_name[len(prefix) :])
+        return self.runners.get(runner_name[len(self._prefix) :])
 
 
 def _count_down(counts: dict[str, int], name: str) -> None:

@@ -30,7 +30,7 @@ from scheduling.model import DurationMs, Offer, RunFacts, UnixMs
 from scheduling.pending import pending
 from scheduling.plan import plan
 from scheduling.policy import Fund, Policy
-from scheduling.world import World
+from scheduling.world import Key, World
 
 FLEET = "backtest"
 TICK_MS: DurationMs = 1_000
@@ -110,13 +110,14 @@ class Driver:
         """Until nothing is left to do, or `AFTER_MS` after the last event. `told` hears the share that is done."""
         recording, world, policy = self.recording, self.world, self.policy
         now_ms = due_ms = recording.first_ms
-        end_ms, ticks = recording.last_ms + AFTER_MS, 0
+        end_ms, ticks, changed = recording.last_ms + AFTER_MS, 0, set[Key]()
         while due_ms <= end_ms:
             now_ms = due_ms
             self._take_in(now_ms)
             inbox, self._inbox = self._inbox, []
             for event in inbox:
-                evolve(world, event, now_ms)
+                evolve(world, event, now_ms, changed)
+            changed.clear()
             planned = plan(world, policy, now_ms)
             for decision in planned.decisions:
                 if type(decision) is m.RunnerSettled:

@@ -70,10 +70,10 @@ class Tally:
         """A job started; `marks` are when each of `STAGES` but the last was over, for its runner."""
         self.wait[row] = max(0, at_ms - queued_ms)
         since = queued_ms
-        for name, mark in zip(STAGES, (*marks, at_ms), strict=True):
-            until = min(max(mark, since), at_ms)
-            self.stages[name][row] = max(0, until - since)
-            since = max(since, until)
+        for column, mark in zip(self.stages.values(), (*marks, at_ms), strict=True):
+            until = max(since, mark if mark < at_ms else at_ms)
+            column[row] = until - since
+            since = until
 
     def paid(self, at_ms: UnixMs, provider: str, cost: MicroUSD, parts: tuple[tuple[str, MicroUSD], ...]) -> None:
         """A machine's bill, booked when it was settled."""
