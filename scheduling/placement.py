@@ -93,11 +93,12 @@ def rank(world: World, policy: Policy, wish: Wish, now_ms: UnixMs) -> Ranking:
         return found
     candidates: list[Candidate] = []
     refused: list[Verdict] = []
-    worths = {name: worth(world, policy.funds[name], now_ms) for name in payers}
+    rated = sorted((worth(world, policy.funds[name], now_ms), name) for name in payers)
+    places = {name: (place, each) for place, (each, name) in enumerate(rated)}
     for sold in _on_sale(world, policy, wish, payers):
         if isinstance(sold, Verdict):
             refused.append(sold)
-        elif found_here := _candidates(world, policy, wish, sold, worths, now_ms):
+        elif found_here := _candidates(world, policy, wish, sold, places, now_ms):
             candidates += found_here
         else:
             dates = f"outside the dates of {', '.join(fund.name for fund in sold.funds)}"
@@ -149,20 +150,27 @@ def _sold(policy: Policy, wish: Wish, provider: ProviderPolicy, offer: Offer) ->
 
 
 def _candidates(
-    world: World, policy: Policy, wish: Wish, sold: Sold, worths: dict[str, Worth], now_ms: UnixMs
+    world: World, policy: Policy, wish: Wish, sold: Sold, places: dict[str, tuple[int, Worth]], now_ms: UnixMs
 ) -> list[Candidate]:
-    """The offer with each of its payers that is open now; without a payer where it is free."""
+    """The offer with each of its payers that is open now; without a payer where it is free.
+
+    `places`: which fund pays first, second, ...
+    """
+
+    offer, price, scores = sold.offer, sold.price, dict[int, MicroUSD]()
 
     def candidate(fund: Fund | None, worth: Worth) -> Candidate:
-        offer, name = sold.offer, fund.name if fund else ""
-        score = sum(score_terms(world, policy, wish, offer, sold.price, worth.value_ppm, now_ms).values())
-        verdict = Verdict(offer.key, name, sold.price, score)
-        return Candidate(offer, sold.price, fund, payers, score, _order(wish, offer, worth, score, name), verdict)
+        name, value = fund.name if fund else "", worth.value_ppm
+        if value not in scores:
+            scores[value] = sum(score_terms(world, policy, wish, offer, price, value, now_ms).values())
+        score = scores[value]
+        order = _order(wish, offer, worth, score, name)
+        return Candidate(offer, price, fund, payers, score, order, Verdict(offer.key, name, price, score))
 
-    payers = tuple(sorted(sold.funds, key=lambda fund: (worths[fund.name], fund.name)))
+    payers = tuple(sorted(sold.funds, key=lambda fund: places[fund.name]))
     if not payers:
         return [candidate(None, FREE)]
-    return [candidate(fund, worths[fund.name]) for fund in payers if ledger.open_at(fund, now_ms)]
+    return [candidate(fund, places[fund.name][1]) for fund in payers if ledger.open_at(fund, now_ms)]
 
 
 def price_of(provider: ProviderPolicy, offer: Offer) -> MicroUSD | None:

@@ -156,7 +156,8 @@ def _served_without_launch(draft: Draft, booting: Booting, pool: str) -> bool:
     """Whether a pool may be served although its type is full: by a machine that exists, or by another type."""
     world = draft.world
     record = world.pools[pool]
-    return record.runner_type in world.free or pool in world.flexible or bool(booting.owed(record))
+    name = record.runner_type
+    return name in world.free or pool in world.flexible or (booting.has(name) and bool(booting.owed(record)))
 
 
 def _unmet(draft: Draft, turns: Turns, booting: Booting) -> list[str]:
