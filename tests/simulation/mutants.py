@@ -183,7 +183,7 @@ MUTANTS = (
         (Edit(reaping.provably_absent, "+ SETTLING_MS", "+ 0"),),
         ("cloud_applied_late", "cloud_transient", "cloud_429"),
         "I3",
-        9,
+        49,
     ),
     Mutant(
         "one list proves absence",
