@@ -8,7 +8,7 @@ UV_LOCK = pip compile --quiet --universal --python-version 3.11 --generate-hashe
     --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .SILENT:
-.PHONY: help demo test check docs simulate storm soak release-check lock clean
+.PHONY: help demo test check docs simulate storm soak bench release-check lock clean
 
 help:  ## say what can be made
 	awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-15s%s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,9 @@ storm: .venv/dev  ## 5,000 jobs on three replicas that are killed 200 times: ARG
 
 soak: .venv/dev  ## 100,000 queued jobs: memory, idle CPU and reaction time
 	.venv/bin/python -m benchmarks.soak $(ARGS)
+
+bench: .venv/dev  ## all benchmarks, one table: ARGS="--quick" (15 minutes) ARGS="--only plan,reaction"
+	.venv/bin/python -m benchmarks.bench $(ARGS)
 
 release-check: .venv/dev  ## known vulnerabilities, version, and the list of parts in dist/sbom.cdx.json
 	.venv/bin/python -m tests.repository.release

@@ -1,6 +1,6 @@
 """Webhooks that come three times, shuffled, or not at all: every job runs once all the same.
 
-    python -m benchmarks.deliveries [--jobs 2000] [--lost 0.3] [--copies 3] [--speed 30] [--seed 1]
+    python -m benchmarks.deliveries [--jobs 2000] [--lost 0.3] [--copies 3] [--speed 30] [--seed 1] [--json]
 
 One replica on real sockets and real Valkey, on a fast clock. Of all webhooks `--lost` never arrive: half of these
 show as failed at GitHub, so that the failed-delivery scan finds them, the other half are as if never sent, so that
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import random
 import sys
 import tempfile
@@ -120,13 +121,14 @@ def main() -> int:
     parser.add_argument("--speed", type=float, default=30.0, help="of the clock (default 30)")
     parser.add_argument("--seed", type=int, default=1, help="default 1")
     parser.add_argument("--minutes", type=float, default=20.0, help="longest real time (default 20)")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="deliveries-") as name:
         found = uvloop.run(
             replay(args.jobs, args.lost, args.copies, args.speed, args.seed, args.minutes * 60, Path(name))
         )
-    for key, value in found.items():
-        print(f"{key:20} {value}")
+    lines = (f"{key:20} {value}" for key, value in found.items())
+    print(json.dumps(found) if args.json else "\n".join(lines))
     whole = found["succeeded"] == args.jobs
     return 0 if whole and not (found["never_ran"] or found["doubled"] or found["left"]) else 1
 

@@ -1,6 +1,6 @@
 """An hour in which 20 to 80% of all requests to clouds and to GitHub fail: nothing lost, nothing killed.
 
-    python -m benchmarks.infra_storm [--share 20-80] [--seed 1] [--jobs-a-minute 10]
+    python -m benchmarks.infra_storm [--share 20-80] [--seed 1] [--jobs-a-minute 10] [--json]
 
 In virtual time, so the figures follow from the seed alone: 20 minutes of good weather, an hour of storm, then
 until the queue is as before. The daemon is whole (`benchmarks.virtual`). Failures are of four kinds,
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextvars
+import json
 import logging
 import os
 import random
@@ -226,14 +227,15 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1, help="default 1")
     parser.add_argument("--jobs-a-minute", type=float, default=10.0, help="simulated minutes (default 10)")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args()
     logging.disable(logging.CRITICAL)  # failures are what this is made of
     daemon_module.IDLE_S, runner_api_module.LOOK_SECONDS = 8.0, 1.0
     began = time.process_time()
     found = storm(args.seed, args.share, args.jobs_a_minute)
     found["processor_s"] = round(time.process_time() - began)
-    for key, value in found.items():
-        print(f"{key:24} {value}")
+    lines = (f"{key:24} {value}" for key, value in found.items())
+    print(json.dumps(found) if args.json else "\n".join(lines))
     bad = [found[key] for key in ("lost_or_killed", "unfinished", "doubled", "left", "broken")]
     return 1 if any(bad) or int(str(found["minutes_until_normal"])) > 30 else 0
 

@@ -1,6 +1,6 @@
 """A hundred thousand queued jobs, a tenth of which can never run, and one healthy pool beside them.
 
-    python -m benchmarks.soak [--jobs 0,10000,100000] [--json]
+    python -m benchmarks.soak [--jobs 0,10000,100000] [--idle SECONDS] [--json]
 
 For each size a fresh replica as a process of its own, with a real Valkey process. Nine tenths of the jobs wait in
 a pool whose runners are all busy (`max_runners`), one twentieth fits no runner type, one twentieth a type that
@@ -69,8 +69,9 @@ class Figures:
 class Soak:
     """One size of queue."""
 
-    def __init__(self, jobs: int, directory: Path) -> None:
+    def __init__(self, jobs: int, directory: Path, idle_s: float) -> None:
         self.figures = Figures(jobs)
+        self.idle_s = idle_s
         self.directory = directory
         epoch_ms = int(time.time() * 1000)
         self.clock = shared_clock(epoch_ms, 1.0)
@@ -170,7 +171,7 @@ class Soak:
     async def _idle(self) -> None:
         await asyncio.sleep(5.0)
         used, began = self._cpu_s(), time.monotonic()
-        await asyncio.sleep(IDLE_S)
+        await asyncio.sleep(self.idle_s)
         self.figures.idle_cpu_percent = round(100 * (self._cpu_s() - used) / (time.monotonic() - began), 1)
 
     def _cpu_s(self) -> float:
@@ -212,12 +213,15 @@ def _request(kind: str, duration_ms: int) -> JobRequest:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", default="0,10000,100000", help="sizes of the queue (default %(default)s)")
+    parser.add_argument(
+        "--idle", type=float, default=IDLE_S, help="seconds in which nothing happens (default %(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args()
     found = []
     for jobs in map(int, args.jobs.split(",")):
         with tempfile.TemporaryDirectory(prefix="soak-") as name:
-            found.append(asdict(asyncio.run(Soak(jobs, Path(name)).run())))
+            found.append(asdict(asyncio.run(Soak(jobs, Path(name), args.idle).run())))
         print(f"{jobs} jobs done", file=sys.stderr, flush=True)
     if args.json:
         print(json.dumps(found, indent=2))

@@ -2,7 +2,7 @@
 
     python -m benchmarks.weekday --apps 1
     python -m benchmarks.weekday --apps 3
-    python -m benchmarks.weekday --apps 1 --from-hour 16 --hours 3     # the peak alone
+    python -m benchmarks.weekday --apps 1 --from-hour 16 --hours 3 --json     # the peak alone
 
 72,000 jobs of `benchmarks.trace` (its labels, repositories, runs, durations and cancellations) in simulated time,
 so that the result follows from the seed alone, not from the machine's load. The daemon, its effects, its GitHub
@@ -21,11 +21,14 @@ import argparse
 import asyncio
 import contextvars
 import gc
+import json
 import logging
 import os
 import sys
 import time
+from collections.abc import Iterable
 from itertools import groupby
+from typing import Any
 
 from autoscaler import daemon as daemon_module
 from autoscaler.http import runner_api as runner_api_module
@@ -177,12 +180,21 @@ def _lasts_ms(job: trace.TraceJob) -> int:
     return max(1_000, job.completed_ms - job.started_ms) if job.started_ms else 60_000
 
 
+def _show(found: dict[str, object], requests: Iterable[tuple[Any, ...]]) -> None:
+    for key, value in found.items():
+        print(f"{key:28} {value}")
+    print(f"{'requests by App (- as itself)':46} counted    free refused")
+    for app, kind, *counts in requests:
+        print(f"  {app or '-'}: {kind:40}", *(f"{count:7}" for count in counts))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--apps", type=int, default=1, help="GitHub Apps (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the trace and of everything else (default 1)")
     parser.add_argument("--from-hour", type=int, default=0, help="of the day, UTC (default 0)")
     parser.add_argument("--hours", type=int, default=24, help="of the day (default 24)")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args()
     logging.disable(logging.CRITICAL)
     daemon_module.IDLE_S, runner_api_module.LOOK_SECONDS = 8.0, 1.0
@@ -196,11 +208,11 @@ def main() -> int:
     loop.run_until_complete(day.run())
     found = day.report()
     found["processor_s"] = round(time.process_time() - began)
-    for key, value in found.items():
-        print(f"{key:28} {value}")
-    print(f"{'requests by App (- as itself)':46} counted    free refused")
-    for app, kind, *counts in weekday_github.requests(day.github_wire):
-        print(f"  {app or '-'}: {kind:40}", *(f"{count:7}" for count in counts))
+    requests = weekday_github.requests(day.github_wire)
+    if args.json:
+        print(json.dumps(found | {"requests": list(requests)}))
+    else:
+        _show(found, requests)
     return 1 if found["lost"] or found["doubled"] or day.broken else 0
 
 
