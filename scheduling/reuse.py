@@ -11,6 +11,7 @@ from scheduling.matching import Taste
 from scheduling.model import Job, Pool, Runner
 from scheduling.placement import Wish
 from scheduling.policy import Policy
+from scheduling.world import is_supply
 
 
 def take_free(draft: Draft, pool_key: str, job: Job) -> bool:
@@ -56,7 +57,7 @@ class Booting:
             self._types = {}
             runners, starting = self._draft.world.runners, self._draft.world.by_state[RunnerState.STARTING]
             for runner in map(runners.__getitem__, reversed(starting)):
-                if runner.pool and not runner.adopted:
+                if runner.pool and is_supply(runner) and not runner.terms.userdata:  # those are registered there
                     by_repository = self._types.setdefault(runner.runner_type, {})
                     by_repository.setdefault(runner.repository, []).append(runner)
         return self._types.get(runner_type, {})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from scheduling import messages as m
 from scheduling.lifecycle import RunnerState
+from scheduling.model import Purchase
 from scheduling.plan import plan
-from scheduling.policy import FairShare, ReadyFloor
-from tests.core.fleet import HOUR, Fleet, credit, policy, runner_type
+from scheduling.policy import FairShare, ReadyFloor, Selector
+from tests.core.fleet import HOUR, Fleet, credit, offer, policy, runner_type
 
 
 def with_ready(count: int, **changes: object) -> Fleet:
@@ -101,3 +103,34 @@ def test_long_waiting_does_not_let_a_flood_pass_who_has_less() -> None:
         if booting_for(fleet):
             break
     assert booting_for(fleet) == {"acme/late": 1}
+
+
+def test_a_machine_that_is_registered_before_it_boots_is_not_taken_over() -> None:
+    """Its configuration is for the flood's repository, and only jobs from there come to it."""
+    userdata = runner_type(bootstrap="userdata")
+    fleet = Fleet(policy(userdata, max_runners=10))
+    for number in range(1, 21):
+        fleet.job(number, repository="acme/flood")
+    fleet.step()
+    fleet.step()
+    assert booting_for(fleet) == {"acme/flood": 10}
+    fleet.job(101, repository="acme/late")
+    fleet.step()
+    assert booting_for(fleet) == {"acme/flood": 10}
+    assert {runner.target for runner in fleet.runners(RunnerState.STARTING)} == {"repo:acme/flood"}
+
+
+def test_a_spot_machine_that_is_about_to_go_is_not_taken_over() -> None:
+    spot = {"east": (offer("east", purchase=Purchase.SPOT),), "west": ()}
+    selectors = (Selector("east", purchase=(Purchase.SPOT,)),)
+    fleet = Fleet(policy(runner_type(selectors=selectors), max_runners=4), spot)
+    for number in range(1, 9):
+        fleet.job(number, repository="acme/flood")
+    fleet.step()
+    going = fleet.runners(RunnerState.STARTING)
+    assert len(going) == 4
+    for runner in going:
+        fleet.tell(m.StageReported(fleet.now, runner.id, m.Stage.INTERRUPTED, "EC2 will terminate it"))
+    fleet.job(101, repository="acme/late")
+    fleet.step()
+    assert {runner.repository for runner in going} == {"acme/flood"}
