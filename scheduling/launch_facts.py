@@ -30,7 +30,7 @@ def _runner_planned(world: World, event: m.RunnerPlanned, now_ms: UnixMs, change
         state=RunnerState.PLANNED,
         planned_ms=event.at_ms,
         pool=event.pool,
-        target=world.pools[event.pool].target if event.terms.userdata and event.pool else "",
+        target=_early_target(world, event),
         repository=event.repository,
         launched_for=event.launched_for,
         placement=event.placement,
@@ -48,6 +48,13 @@ def _runner_planned(world: World, event: m.RunnerPlanned, now_ms: UnixMs, change
     for scope in event.probes:
         world.cooldowns[scope].probe = runner.id
         changed.add(("cooldown", scope))
+
+
+def _early_target(world: World, event: m.RunnerPlanned) -> str:
+    """Where it registers before its machine is made; empty where it registers late. A notice has no pool."""
+    if not event.terms.userdata:
+        return ""
+    return world.pools[event.pool].target if event.pool else f"repo:{event.repository}"
 
 
 def machine_created(world: World, event: Any, now_ms: UnixMs, changed: set[Key]) -> None:

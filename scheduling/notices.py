@@ -12,9 +12,10 @@ from itertools import islice, takewhile
 
 from scheduling import messages as m
 from scheduling.draft import LAUNCHES_A_TICK, Draft
+from scheduling.fairness import Turns
 from scheduling.lifecycle import GoneReason, JobState, RunnerState
 from scheduling.matching import matcher
-from scheduling.model import DurationMs, Job, Pool
+from scheduling.model import DurationMs, Job, Pool, Verdict
 from scheduling.placement import Choice, Wish
 from scheduling.policy import RunnerType, matches
 from scheduling.supply import choose, planned
@@ -36,12 +37,14 @@ def tell(draft: Draft) -> None:
     rule, world = draft.policy.on_deadline, draft.world
     if rule is None or rule.action != "explain":
         return
+    turns = Turns(world, draft.policy.fair_share, draft.now_ms)
     for job, rtype, pool in _overdue(draft, rule.after_ms):
         if len(world.notices) >= AT_ONCE or draft.launches >= LAUNCHES_A_TICK:
             return
         short = replace(rtype, max_lifetime_ms=LIFE_MS, ready_max_age_ms=LIFE_MS)
         wish = Wish(short, job.repository, pool.providers, matcher(draft.policy).taste(job), job_ms=60_000)
-        choice = choose(draft, wish)
+        capped = turns.capped(job.repository)
+        choice = (Verdict(rtype.name, refusal=capped),) if capped else choose(draft, wish)
         if isinstance(choice, Choice):
             event = planned(draft, short, choice, "", job)
             terms = replace(

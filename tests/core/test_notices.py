@@ -8,7 +8,8 @@ from scheduling import messages as m
 from scheduling.lifecycle import GoneReason, JobState, RunnerState
 from scheduling.model import RunFacts
 from scheduling.notices import AT_ONCE, LIFE_MS
-from scheduling.policy import Access, Forks, OnDeadline, Policy
+from scheduling.plan import plan
+from scheduling.policy import Access, FairShare, Forks, OnDeadline, Policy
 from tests.core.fleet import HOUR, MINUTE, Fleet, credit, policy, runner_type
 
 EXPLAIN = OnDeadline(2 * HOUR, "explain")
@@ -104,3 +105,31 @@ def test_it_goes_when_its_job_waits_no_longer_and_serves_no_other_demand() -> No
     assert notice.reason is GoneReason.SURPLUS
     fleet.run(3 * MINUTE)
     assert notice.state is RunnerState.GONE
+
+
+def test_one_with_its_configuration_in_user_data_registers_where_its_job_waits() -> None:
+    access = Access(("acme/*",), Forks.DENY)
+    fleet = Fleet(policy(runner_type(access=access, bootstrap="userdata"), on_deadline=EXPLAIN))
+    fork(fleet)
+    fleet.now += 3 * HOUR
+    plan(fleet.world, fleet.policy, fleet.now)
+    (runner,) = fleet.runners(RunnerState.PLANNED)
+    assert runner.terms.userdata
+    assert runner.target == "repo:acme/app"
+    fleet.step()
+    fleet.step()
+    fleet.register(runner)
+    fleet.start(1, runner)
+    fleet.finish(1, runner, "failure")
+    fleet.run(5 * MINUTE)
+    assert fleet.at_rest()
+
+
+def test_a_repository_at_its_fair_share_cap_gets_no_machine_for_an_explanation_either() -> None:
+    fleet = Fleet(policy(on_deadline=EXPLAIN, fair_share=FairShare(max_runners={"acme/*": 1})))
+    fleet.job(1)
+    fleet.job(2)
+    (runner,) = fleet.idle()
+    fleet.start(1, runner)
+    fleet.step(2 * HOUR + MINUTE)
+    assert fleet.world.live_count("repository:acme/app") == 1
