@@ -106,7 +106,7 @@ job ran and nothing was left behind, else with 1.
     "policy check": """\
 say whether a policy file can be used
 
-Errors name file, line and key, and end it with 1. Warnings (not active yet, no repository allowed, a fund that is
+Errors name file, line and key, and end it with 1. Warnings (no repository allowed, a fund that is
 closed, subnets missing) end it with 0.""",
     "policy schema": """\
 print the JSON Schema of the policy file, for editors""",

@@ -20,7 +20,7 @@ from autoscaler.policy.model import Document
 from autoscaler.policy.tree import PolicyError, Problem, Tree
 from autoscaler.policy.validate import EMPTY, validate
 from autoscaler.policy.values import Names, nearest
-from autoscaler.policy.warnings import LATER_KINDS, add_warnings
+from autoscaler.policy.warnings import add_warnings
 from autoscaler.units import show
 from providers import registry
 from providers.base import ProviderConfig
@@ -59,7 +59,7 @@ def load(path: str | os.PathLike[str], now_ms: UnixMs) -> Loaded:
     policy_hash = hashlib.sha256(canonical.encode()).hexdigest()[:16]
     policy = compile_policy(document, policy_hash, names.kinds)
     catalogues = {name: _catalogue(policy, name, settings[name]) for name in policy.providers}
-    add_warnings(tree, policy, names, catalogues, now_ms)
+    add_warnings(tree, policy, catalogues, now_ms)
     return Loaded(
         policy, tuple(_in_order(tree, tree.warnings)), {name: settings[name] for name in policy.providers}
     )
@@ -88,7 +88,6 @@ def _names(tree: Tree) -> Names:
         providers=frozenset(_section(tree, "providers")),
         images=frozenset(_section(tree, "images")),
         kinds=kinds,
-        later=LATER_KINDS - kinds,
     )
 
 
@@ -97,7 +96,7 @@ def _check_values(tree: Tree, names: Names) -> None:
     for path, value in tree.walk():
         if value is None and not (path[0] == "providers" and path[2:3] == ("settings",) and len(path) > 3):
             tree.blame(path, EMPTY)
-    known = names.providers | names.kinds | names.later | {"trial"}
+    known = names.providers | names.kinds | {"trial"}
     for name, image in _section(tree, "images").items():
         for key in image if isinstance(image, dict) else ():
             if key not in known:
@@ -118,7 +117,7 @@ def _settings(tree: Tree, name: str, raw: Any) -> Any:
     kind = raw.get("kind") if isinstance(raw, dict) else None
     value = raw.get("settings", {}) if isinstance(raw, dict) else None
     if not isinstance(kind, str) or kind not in registry.kinds() or not isinstance(value, dict):
-        return None  # the document's own models say so, or it is not active yet
+        return None  # the document's own models say so
     try:
         return validate(registry.kind(kind).settings, tree, ("providers", name, "settings"), value)
     except Exception as error:  # whatever an installed package does when it is imported or asked

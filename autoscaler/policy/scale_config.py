@@ -68,7 +68,7 @@ def import_scale_config(path: str, provider: str = "aws", repositories: str | No
         **({"defaults": {"access": {"repositories": [repositories], "forks": "deny"}}} if repositories else {}),
         "runner_types": runner_types,
     }
-    names = Names(frozenset({provider}), frozenset(images), frozenset({"aws"}), frozenset())
+    names = Names(frozenset({provider}), frozenset(images), frozenset({"aws"}))
     if not tree.problems:
         validate(Document, tree, (), imported.policy, names)
     if tree.problems:

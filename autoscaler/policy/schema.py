@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from autoscaler.policy.model import Document
-from autoscaler.policy.warnings import LATER_KINDS
 from providers import registry
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -25,7 +24,7 @@ def policy_schema() -> dict[str, Any]:
     schema["required"] = ["version"]
     provider = schema["$defs"]["Provider"]
     kinds = sorted(registry.kinds())
-    provider["properties"]["kind"]["enum"] = sorted(LATER_KINDS | set(kinds))
+    provider["properties"]["kind"]["enum"] = kinds
     provider["allOf"] = [rule for kind in kinds if (rule := _settings_rule(kind, schema["$defs"]))]
     return schema
 

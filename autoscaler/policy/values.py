@@ -32,12 +32,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the document may refer to. `later`: kinds that a later version brings and nothing installed has."""
+    """What the document may refer to."""
 
     providers: frozenset[str]
     images: frozenset[str]
     kinds: frozenset[str]
-    later: frozenset[str]
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -185,9 +184,9 @@ ImageName = Annotated[str, _known("images", "image")]
 
 def _kind(name: str, info: ValidationInfo) -> str:
     names: Names = info.context  # type: ignore[assignment]
-    if name not in names.kinds | names.later:
+    if name not in names.kinds:
         installed = ", ".join(sorted(names.kinds)) or "none"
-        guess = did_you_mean(name, names.kinds | names.later)
+        guess = did_you_mean(name, names.kinds)
         raise ValueError(f"there is no provider kind {show(name)}; installed: {installed}{guess}")
     return name
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from autoscaler.policy.tree import Path, Tree
-from autoscaler.policy.values import Names, did_you_mean
+from autoscaler.policy.tree import Tree
+from autoscaler.policy.values import did_you_mean
 from autoscaler.units import show
 from scheduling import ledger
 from scheduling.ledger import usd
@@ -16,26 +15,6 @@ from scheduling.model import Offer, Purchase, UnixMs
 from scheduling.placement import image_of, price_of
 from scheduling.policy import Fund, Policy, ProviderPolicy, RunnerType
 
-ANY = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Later:
-    """A key that is accepted and does nothing yet. `*` in the path is any name or index."""
-
-    path: Path
-    value: object
-    meanwhile: str
-
-
-_KIND = ("providers", "*", "kind")
-_NO_RUNNERS = "nothing runs there, and its `settings` are not checked"
-
-NOT_ACTIVE: tuple[Later, ...] = ()
-"""Everything that a later version brings. A row goes when its feature comes."""
-
-LATER_KINDS = frozenset(str(row.value) for row in NOT_ACTIVE if row.path == _KIND)
-
 NEED_REGIONS: Mapping[str, str] = {"aws": "subnets", "azure": "subnets", "gcp": ""}
 """Kinds that run nothing without `regions` and, where a key is named, an entry of it in `settings` for each."""
 
@@ -43,11 +22,8 @@ FEW = 5
 """Up to so many runner types are named one by one."""
 
 
-def add_warnings(
-    tree: Tree, policy: Policy, names: Names, catalogues: Mapping[str, Sequence[Offer]], now_ms: UnixMs
-) -> None:
+def add_warnings(tree: Tree, policy: Policy, catalogues: Mapping[str, Sequence[Offer]], now_ms: UnixMs) -> None:
     """`catalogues`: what each provider is known to sell without I/O; empty where that says nothing."""
-    _not_active(tree, names)
     _providers(tree, policy)
     for fund in policy.funds.values():
         if fund.purchase == {Purchase.RESERVED}:
@@ -64,21 +40,6 @@ def add_warnings(
     _types(tree, dict.fromkeys(bare, ""), "no `image` is named, here or under `defaults`: nothing can be launched")
     hopeless = {rtype.name: reason for rtype in types if (reason := _hopeless(rtype, policy, catalogues))}
     _types(tree, hopeless, "no offer can ever match")
-
-
-def _not_active(tree: Tree, names: Names) -> None:
-    for path, value in tree.walk():
-        for row in NOT_ACTIVE:
-            if row.value is not ANY and (isinstance(value, dict | list) or row.value != value):
-                continue
-            installed = row.path == _KIND and value in names.kinds
-            if _matches(row.path, path) and not installed:
-                said = f"`{value}` is " if isinstance(value, str) else ""
-                tree.warn(path, f"{said}not active yet: {row.meanwhile}")
-
-
-def _matches(pattern: Path, path: Path) -> bool:
-    return len(pattern) == len(path) and all(a in ("*", b) for a, b in zip(pattern, path, strict=True))
 
 
 def _providers(tree: Tree, policy: Policy) -> None:
@@ -128,7 +89,7 @@ def _date(at_ms: UnixMs) -> str:
 
 
 def _takes_image(rtype: RunnerType, policy: Policy) -> bool:
-    """Whether some active provider that may run it starts machines from an image."""
+    """Whether some provider that may run it starts machines from an image."""
     named = policy.providers if rtype.selectors is None else {entry.provider for entry in rtype.selectors}
     return any(provider.takes_image for name, provider in policy.providers.items() if name in named)
 
@@ -165,7 +126,7 @@ def _hopeless(rtype: RunnerType, policy: Policy, catalogues: Mapping[str, Sequen
         reasons += [
             f"{name} is not known to sell {show(each)}{did_you_mean(each, sold)}" for each in sorted(unsold)
         ]
-    return reasons[0] if reasons else "no active provider sells what `offers` says"
+    return reasons[0] if reasons else "no provider sells what `offers` says"
 
 
 def _refusal(policy: Policy, rtype: RunnerType, provider: ProviderPolicy, offer: Offer) -> str:

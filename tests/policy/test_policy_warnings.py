@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from autoscaler.policy.warnings import NOT_ACTIVE
 from tests.policy.policies import FULL, NOW_MS, SMALL, Folder, changed
 
 DAY_MS = 24 * 3_600_000
@@ -14,17 +13,6 @@ DAY_MS = 24 * 3_600_000
 
 def test_a_plain_policy_has_no_warnings(folder: Folder) -> None:
     assert folder.warnings(SMALL) == ""
-
-
-def test_each_key_that_is_not_active_yet_is_named(folder: Folder) -> None:
-    found = [line for line in folder.warnings(FULL).splitlines() if "not active yet" in line]
-    assert found == []
-
-
-def test_every_row_says_what_happens_meanwhile(folder: Folder) -> None:
-    found = folder.warnings(FULL)
-    for row in NOT_ACTIVE:
-        assert f"not active yet: {row.meanwhile}" in found
 
 
 def test_rerun_false_is_no_wish(folder: Folder) -> None:
@@ -127,7 +115,7 @@ def test_a_type_without_an_image_where_one_is_needed(folder: Folder) -> None:
         (
             "cloud, instance",
             "cloud, regions: [us-west-2], instance",
-            "no active provider sells what `offers` says",
+            "no provider sells what `offers` says",
         ),
         (
             "offers:",
