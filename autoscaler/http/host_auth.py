@@ -122,7 +122,7 @@ class HostAuth:
 
 def bearer(request: web.Request) -> str:
     scheme, _, stated = request.headers.get("Authorization", "").partition(" ")
-    if scheme.casefold() != "bearer" or not stated.strip():
+    if scheme.casefold() != "bearer" or not stated.strip() or not stated.isascii():
         raise Refused(401, "a bearer token is needed: the header `Authorization: Bearer TOKEN`")
     return stated.strip()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from typing import Any
@@ -194,3 +195,13 @@ def test_a_host_takes_no_path_no_program_and_no_disk_from_its_daemon():
     for device in ("/dev/sda", "/dev/mem", "/dev/dri/../sda", "/etc/shadow"):
         with pytest.raises(Strange, match="is no GPU"):
             checked_terms({**terms, "slots": [{"devices": [device]}]})
+
+
+async def test_a_token_that_is_no_text_is_a_wrong_one(daemon: Daemon) -> None:
+    """aiohttp's client would not send such a header; its server takes it."""
+    for path in ("join", "lab/attic/poll"):
+        reader, writer = await asyncio.open_connection(daemon.client.host, daemon.client.port)
+        head = f"POST /host/v1/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n"
+        writer.write(head.encode() + b"Authorization: Bearer alice~\xff.\xfe\r\n\r\n{}")
+        assert b" 401 " in await reader.readline()
+        writer.close()
