@@ -101,8 +101,8 @@ class Inventory:
         """
         if runner.state is RunnerState.STOPPING or instance.ref not in self._unwanted or self.daemon.observe:
             return True
-        if runner.adopted or runner.terms.userdata:
-            return False
+        if runner.adopted or runner.terms.userdata or runner.heard_ms:
+            return False  # whoever called may run a job by now, for longer than the store remembers who it was
         return await self.daemon.store.claim(runner.id, NOBODY)
 
     async def _remove(self, instance: Instance, now_ms: UnixMs, why: str, *refs: str) -> None:

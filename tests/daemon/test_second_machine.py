@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autoscaler.store.keys import Keys
 from providers.sim.cloud import Machine, SimCloud
 from tests.daemon.place import Place, until
 
@@ -43,3 +44,16 @@ async def test_two_machines_that_never_boot_are_both_removed(
     await until(place.at_rest)
     assert [job.conclusion for job in place.around.github.jobs()] == ["success"]
     assert "a second machine beside" in caplog.text
+
+
+async def test_the_one_that_works_stays_however_long_ago_it_called(place: Place) -> None:
+    await place.leading()
+    place.push(1, seconds=600)
+    first, _ = await twin(place)
+    assert first.task
+    first.task.cancel()  # the one that was told us; the other one will work
+    await until(lambda: any(job.state == "in_progress" for job in place.around.github.jobs()))
+    store = place.replicas[0].daemon.store
+    await store._link.call("DEL", Keys("test").machine(first.spec.runner_id))  # as an hour after its last call
+    await until(place.at_rest)
+    assert [job.conclusion for job in place.around.github.jobs()] == ["success"]
