@@ -110,20 +110,23 @@ class World:
         return table.get(name)
 
     def restore(self, records: Iterable[tuple[str, str, Any]]) -> None:
-        """Fill an empty world with (kind, name, record) from the store, oldest jobs first in every queue."""
+        """Fill an empty world with (kind, name, record) from the store, in any order. Indices are oldest first."""
         jobs: list[Job] = []
+        runners: list[Runner] = []
         for kind, name, record in records:
             if kind == "totals":
                 self.totals = record
             elif kind == "job":
                 jobs.append(record)
             elif kind == "runner":
-                self.runners[name] = record
+                runners.append(record)
             else:
                 getattr(self, TABLES[kind])[name] = record
-        for runner in self.runners.values():
+        self.tombstones = dict(sorted(self.tombstones.items(), key=lambda item: item[1]))
+        for runner in sorted(runners, key=lambda runner: (runner.gone_ms, runner.planned_ms)):
+            self.runners[runner.id] = runner
             self.index_runner(runner)
-        for job in sorted(jobs, key=lambda job: (job.queued_ms, job.job_id)):
+        for job in sorted(jobs, key=lambda job: (job.completed_ms, job.queued_ms, job.job_id)):
             self.jobs[job.key] = job
             if job.blocked != NEEDS_FACTS:
                 job.blocked = ""  # routed anew: when to try again was not kept
