@@ -25,6 +25,8 @@ def image_scope(image: str, offer: Offer) -> str:
 def _scope(runner: Runner, trouble: Trouble | None) -> str:
     offer, region, provider = runner.offer.scopes
     match trouble:
+        case Trouble.REFUSED if runner.terms.trial:  # the main image may be taken there
+            return image_scope(runner.terms.image, runner.offer)
         case None:
             return image_scope(runner.terms.image, runner.offer)
         case Trouble.NO_CAPACITY | Trouble.REFUSED:

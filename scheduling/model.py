@@ -160,6 +160,7 @@ class LaunchTerms:
     max_lifetime_ms: DurationMs
     disk_gib: int = 0
     notice: bool = False  # a notice runner: it tells one job why it waited, and ends it
+    trial: bool = False  # its image is the one on trial
     userdata: bool = False  # its JIT config is made before the machine and travels in its user data
 
 

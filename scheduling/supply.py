@@ -246,7 +246,7 @@ def planned(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job: Job
         price=candidate.price,
         fund=candidate.fund.name if candidate.fund else "",
         hold=choice.hold,
-        terms=_terms(draft.policy, rtype, choice.image),
+        terms=_terms(draft.policy, rtype, choice),
         placement=choice.verdicts,
         probes=choice.probes,
         queued_ms=job.queued_ms if job else 0,
@@ -254,11 +254,14 @@ def planned(draft: Draft, rtype: RunnerType, choice: Choice, pool: str, job: Job
     )
 
 
-def _terms(policy: Policy, rtype: RunnerType, image: str) -> LaunchTerms:
+def _terms(policy: Policy, rtype: RunnerType, choice: Choice) -> LaunchTerms:
     """Made once for all launches of one type and image."""
+    image = choice.image
     key = f"terms:{rtype.name}:{image}"
     found = policy.memo.get(key)
     if not isinstance(found, LaunchTerms):
+        offer = choice.candidate.offer
+        trial = placement.image_of(policy, rtype, policy.providers[offer.provider], offer, trial=True)
         found = policy.memo[key] = LaunchTerms(
             policy_hash=policy.hash,
             access=access_json(rtype),
@@ -270,6 +273,7 @@ def _terms(policy: Policy, rtype: RunnerType, image: str) -> LaunchTerms:
             ready_max_age_ms=rtype.ready_max_age_ms,
             max_lifetime_ms=rtype.max_lifetime_ms,
             disk_gib=rtype.hardware.disk_gib,
+            trial=image == trial,
             userdata=rtype.bootstrap == "userdata",
         )
     return found

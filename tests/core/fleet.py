@@ -62,6 +62,7 @@ class Cloud:
 
     machines: dict[str, str] = field(default_factory=dict)
     refuse: dict[str, m.Trouble] = field(default_factory=dict)
+    refuse_image: str = ""
     lost_answers: set[str] = field(default_factory=set)
     created: int = 0
 
@@ -164,6 +165,8 @@ class Fleet:
             trouble = self.cloud.refuse.get(runner.offer.key)
             if trouble is not None:
                 return m.CreateFailed(now, runner.id, trouble, f"{trouble} at {runner.offer.key}")
+            if runner.terms.image and runner.terms.image == self.cloud.refuse_image:
+                return m.CreateFailed(now, runner.id, m.Trouble.REFUSED, f"no image {runner.terms.image}")
             if runner.id not in self.cloud.machines:
                 self.cloud.created += 1
             ref = self.cloud.machines.setdefault(runner.id, f"i-{self.cloud.created}")

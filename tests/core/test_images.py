@@ -148,3 +148,13 @@ def test_what_a_jobs_code_says_of_its_runner_closes_nothing() -> None:
     assert not fleet.world.cooldowns
     assert runner.log == ()
     assert runner.state is RunnerState.BUSY
+
+
+def test_a_trial_image_that_is_refused_does_not_close_the_offer_for_the_main_one() -> None:
+    fleet = fleet_with_trial(percent=100)
+    fleet.cloud.refuse_image = "img-next"
+    fleet.job(1)
+    fleet.step()
+    fleet.step()
+    assert [runner.terms.image for runner in fleet.runners(RunnerState.STARTING)] == ["img-stable"]
+    assert "img-next" in fleet.world.cooldowns["image:img-next"].why
