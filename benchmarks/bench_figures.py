@@ -80,7 +80,7 @@ def reaction(found: Document) -> Iterator[Figure]:
     yield Figure("webhook to launch: p99", size, idle["p99_ms"], "ms", 50, floor=floor, floor_is=floor_is)
     yield Figure(
         "all launches begun", f"{burst['jobs']} jobs at once", burst["all_entered_s"], "s",
-        1.0 if burst["jobs"] <= 256 else None, floor=burst["all_answered_s"], floor_is="all answered",
+        1.0, floor=burst["all_answered_s"], floor_is="all answered",
     )  # fmt: skip
 
 
@@ -237,8 +237,8 @@ BENCHMARKS = (
     ),
     Benchmark(
         "reaction", reaction,
-        _runs(2 * MINUTE, *(f"--idle 100 --burst {n}" for n in (64, 256, 1024))),
-        _runs(5 * MINUTE, *(f"--idle 300 --burst {n}" for n in (64, 256, 1024))),
+        _runs(2 * MINUTE, *(f"--idle 100 --burst {n}" for n in (64, 128, 256))),
+        _runs(5 * MINUTE, *(f"--idle 300 --burst {n}" for n in (64, 128, 256))),
     ),
     Benchmark(
         "launch", launch,

@@ -87,6 +87,15 @@ write the history of a repository as an event file
 
 Public ones need no token; AUTOSCALER_GITHUB_TOKEN_FILE names the file with one. It stays within the rate limit,
 and a call that was stopped is taken up again by the next one with the same file.""",
+    "record from-csv": """\
+write tables of jobs as an event file
+
+One row a job: queued_at (or created_at) and labels are needed; id, repository, started_at, completed_at (or
+queue_seconds and duration_seconds), conclusion, run_attempt, name, workflow_name, event, fork and runner_name are
+used where they are there, under these names or likely others, such as those of GitHub's API and of PyTorch's
+default.workflow_job. Times are ISO 8601, or Unix time in s, ms, us or ns. Rows that cannot be used are warnings.
+
+  autoscaler record from-csv jobs.csv --repository my-org/app --time-zone America/Los_Angeles""",
     "serve": """\
 run the daemon
 

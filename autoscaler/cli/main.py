@@ -217,6 +217,7 @@ def _trial_commands(commands: Commands) -> None:
     record = commands.add_parser("record", help="record events for backtests", description=text.RECORD)
     sources = record.add_subparsers(metavar="COMMAND", required=True)
     cli_trials.add_record(_add(sources, "record from-github", cli_trials.record))
+    cli_trials.add_record_csv(_add(sources, "record from-csv", cli_trials.record_csv))
 
 
 # ---- what each does ----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from autoscaler.cli.usage import Unusable
 
@@ -29,6 +30,15 @@ def add_record(command: argparse.ArgumentParser) -> None:
     command.add_argument("--repository", required=True, metavar="OWNER/REPO")
     command.add_argument("--since", default="7d", metavar="AGE", help="how far back (default: 7d)")
     command.add_argument("--out", metavar="FILE", help="where to (default: OWNER-REPO.jsonl.gz)")
+
+
+def add_record_csv(command: argparse.ArgumentParser) -> None:
+    command.add_argument("tables", nargs="+", metavar="FILE", help="a table with one row a job, plain or .gz")
+    command.add_argument("--repository", default="", metavar="OWNER/REPO", help="where no column names it")
+    command.add_argument(
+        "--time-zone", default="UTC", metavar="ZONE", help="of times that have no offset (default: UTC)"
+    )
+    command.add_argument("--out", metavar="FILE", help="where to (default: as the first table, .jsonl.gz)")
 
 
 def backtest(args: argparse.Namespace) -> int:
@@ -63,6 +73,20 @@ def record(args: argparse.Namespace) -> int:
     since_ms, until_ms, token, url = _history(args.repository, args.since)
     out = Path(args.out or f"{args.repository.replace('/', '-')}.jsonl.gz")
     return record_github.run(args.repository, since_ms, until_ms, out, token, url, args.json)
+
+
+def record_csv(args: argparse.Namespace) -> int:
+    from autoscaler.events import from_csv
+
+    tables = [Path(name) for name in args.tables]
+    if args.repository and args.repository.count("/") != 1:
+        raise Unusable(f"--repository: {args.repository!r} is not OWNER/REPO")
+    try:
+        zone = ZoneInfo(args.time_zone)
+    except (ValueError, OSError, KeyError):
+        raise Unusable(f"--time-zone: {args.time_zone!r} is no zone such as UTC or Europe/Berlin") from None
+    out = Path(args.out) if args.out else tables[0].with_name(f"{tables[0].name.partition('.')[0]}.jsonl.gz")
+    return from_csv.run(tables, out, args.repository, zone, args.json)
 
 
 def _history(repository: str, since: str) -> tuple[int, int, str, str]:

@@ -12,7 +12,7 @@ import asyncio
 import gzip
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +22,9 @@ import msgspec
 from githubkit.exception import GitHubException, RequestFailed
 
 from autoscaler.clock import Clock
+from autoscaler.events.jobs import deliveries
 from autoscaler.github.connection import API_VERSION, Connection
 from autoscaler.github.wire import JobShape, RunShape
-from autoscaler.views.values import time as rfc3339
 from scheduling.model import DurationMs, UnixMs
 
 GITHUB_URL = "https://api.github.com"
@@ -174,7 +174,9 @@ async def record(
                 count += 1
                 if run.id not in unfinished.done:
                     jobs = await history.jobs(run.id)
-                    unfinished.add(run.id, [line for job in jobs for line in deliveries(repository, run, job)])
+                    unfinished.add(
+                        run.id, [line for job in jobs for line in deliveries(repository, job, run.facts())]
+                    )
                 if not count % 50:
                     say(f"{count} runs, back to {run.created_at:%Y-%m-%d %H:%M}")
             return unfinished.finish()
@@ -233,51 +235,6 @@ class Unfinished:
         return len(lines)
 
 
-def deliveries(repository: str, run: RunShape, job: JobShape) -> Iterator[bytes]:
-    """The deliveries that GitHub must have sent of this job so far, as lines of an event file."""
-    if job.conclusion == "skipped" or job.created_at is None:
-        return
-    ran = bool(job.runner_name) and job.started_at is not None
-    yield _line(repository, run, job, "queued", job.created_at, ran)
-    if ran and job.started_at is not None and job.status in ("in_progress", "completed"):
-        yield _line(repository, run, job, "in_progress", job.started_at, ran)
-    if job.completed_at is not None and job.status == "completed":
-        yield _line(repository, run, job, "completed", job.completed_at, ran)
-
-
-def _line(repository: str, run: RunShape, job: JobShape, action: str, at: datetime, ran: bool) -> bytes:
-    over, begun, facts = action == "completed", ran and action != "queued", run.facts()
-    attempt = job.run_attempt or 1
-    return json.dumps(
-        {
-            "at": _rfc3339(at),
-            "event": "workflow_job",
-            "delivery": f"{job.id}-{attempt}-{action}",
-            "payload": {
-                "action": action,
-                "workflow_job": {
-                    "id": job.id,
-                    "run_id": job.run_id,
-                    "run_attempt": attempt,
-                    "labels": job.labels,
-                    "name": job.name,
-                    "workflow_name": job.workflow_name,
-                    "head_branch": job.head_branch,
-                    "status": action,
-                    "conclusion": job.conclusion if over else None,
-                    "created_at": _rfc3339(job.created_at),
-                    "started_at": _rfc3339(job.started_at) if begun else None,
-                    "completed_at": _rfc3339(job.completed_at) if over else None,
-                    "runner_name": (job.runner_name or "") if begun or over else None,
-                },
-                "repository": {"full_name": repository},
-            },
-            "run": {"event": facts.event, "fork": facts.fork, "ref": facts.ref},
-        },
-        separators=(",", ":"),
-    ).encode()
-
-
 def run(
     repository: str, since_ms: UnixMs, until_ms: UnixMs, out: Path, token: str, url: str, as_json: bool = False
 ) -> int:
@@ -306,7 +263,3 @@ def _ms(at: datetime) -> UnixMs:
 
 def _second(at_ms: UnixMs) -> str:
     return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _rfc3339(at: datetime | None) -> str | None:
-    return rfc3339(_ms(at)) if at else None
