@@ -77,9 +77,10 @@ def test_how_a_run_ends(program: str, document: object, failed: str) -> None:
 
 
 def test_a_run_over_its_time_is_ended_with_what_it_started(tmp_path: Path) -> None:
-    child = f"import os; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); import threading; threading.Event().wait()"
+    child = "import os, threading\n"
+    child += f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nthreading.Event().wait()"
     program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    document, failed = bench.outcome([sys.executable, "-c", f"{program}"], 2)
+    document, failed = bench.outcome([sys.executable, "-c", program], 2)
     assert (document, failed) == (None, "stopped after 2 s")
     pid = tmp_path / "pid"
     command = Path(f"/proc/{pid.read_text() if pid.exists() else 0}/cmdline")
