@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
 
-from scheduling.model import Gpu, Hardware, MicroUSD, Offer
+from providers.prices import NONE_TOLD, Prices
+from scheduling.model import Gpu, Hardware, MicroUSD, Offer, Purchase, UnixMs
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +25,10 @@ class InstanceType:
     source: str
     date: str
 
-
-TABLES: Mapping[str, str] = {"aws": "ec2.csv", "gcp": "gce.csv", "azure": "azure.csv"}
-"""The table of each kind that has one."""
+    @property
+    def price_ms(self) -> UnixMs:
+        """When its prices were true."""
+        return int(datetime.fromisoformat(self.date).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 @cache
@@ -44,12 +47,21 @@ def table(file: str) -> Mapping[str, InstanceType]:
     return found
 
 
-def sold_as(os: str, offers: Iterable[Offer]) -> Iterator[Offer]:
-    """The same machines under Windows have other prices, which are not bundled."""
-    for offer in offers:
-        if os != "linux":
-            offer = replace(offer, hardware=replace(offer.hardware, os=os), list_price=None)
-        yield offer
+def offers_at(
+    provider: str, region: str, zone: str, kind: InstanceType, os: str = "linux", prices: Prices = NONE_TOLD
+) -> Iterator[Offer]:
+    """A type at one place, on demand and spot, at the price that was told; else on demand at the bundled one.
+
+    Under Windows the same machines have other prices, which are not bundled.
+    """
+    hardware = replace(kind.hardware, os=os)
+    bundled = kind.prices.get(region) if os == "linux" else None
+    for purchase in (Purchase.ON_DEMAND, Purchase.SPOT):
+        price, price_ms = prices.told.get((kind.name, purchase)), prices.at_ms
+        if price is None and purchase is Purchase.ON_DEMAND:
+            price, price_ms = bundled, kind.price_ms
+        price_ms = 0 if price is None else price_ms
+        yield Offer(provider, region, zone, kind.name, purchase, price, hardware, kind.family, price_ms=price_ms)
 
 
 def micro_usd(amount: str) -> MicroUSD:

@@ -52,9 +52,10 @@ class Offer:
     """Something a provider sells at one place.
 
     `list_price` is micro-dollars an hour before the policy's `price`, None where the provider does not know it
-    (then it is refused until the policy states one). `elastic_disk`: the disk is chosen at launch, so the
-    hardware need for disk always holds. `count` bounds how many can run at once (slots, reservations). `refusal`
-    says why this account cannot have what the vendor sells there.
+    (then it is refused until the policy states one); `price_ms` is when that price was true, 0 where it does not
+    age. `elastic_disk`: the disk is chosen at launch, so the hardware need for disk always holds. `count` bounds
+    how many can run at once (slots, reservations). `refusal` says why this account cannot have what the vendor
+    sells there.
     """
 
     provider: str
@@ -68,6 +69,7 @@ class Offer:
     elastic_disk: bool = True
     count: int | None = None
     refusal: str = ""
+    price_ms: UnixMs = 0
 
     @cached_property
     def key(self) -> str:

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.cli.terminal import dollars, plain, price, table
+from autoscaler.cli.terminal import dollars, plain, price, price_age, table
 
 TERMS = ("machine", "waiting", "interruption")
 
@@ -44,7 +44,8 @@ def _type(each: Document, *, alone: bool) -> Table:
     title = each["runner_type"] + ("  (chosen)" if each["chosen"] and not alone else "")
     grid = table(title, ">#", "offer", ">$/h", "fund", ">machine", ">waiting", ">risk", ">$/job", "now")
     for row in each["offers"]:
-        now = Text("open", style="green").append(f"  {row['tier']}", style="dim")
+        said = "; ".join(part for part in (row["tier"], price_age(row)) if part)
+        now = Text("open", style="green").append(f"  {said}", style="dim")
         terms = [dollars(row["terms"][name]) if name in row["terms"] else "" for name in TERMS]
         grid.add_row(
             str(row["rank"] or ""),

@@ -138,7 +138,7 @@ def _more(found: Document, shown: int, what: str) -> Rendered:
 
 
 def providers(found: Document) -> Rendered:
-    grid = table("Providers", "provider", "kind", ">runners", "states", ">offers", ">cost", "now")
+    grid = table("Providers", "provider", "kind", ">runners", "states", ">offers", "prices", ">cost", "now")
     for row in found["providers"]:
         limit = "" if row["limit"] is None else f" of {row['limit']}"
         states = ", ".join(f"{count} {name}" for name, count in row["by_state"].items())
@@ -151,10 +151,18 @@ def providers(found: Document) -> Rendered:
             f"{row['live']}{limit}",
             states,
             offers,
+            "" if removed else _prices(row["prices"]),
             "" if removed else dollars(row["cost_usd"]),
             plain(closed) if closed else Text("open", style="green"),
         )
     yield grid
+
+
+def _prices(found: Document) -> Text:
+    """Since when list prices stand, and for how many offers that is too long ago or no price is known."""
+    flaws = [f"{found[flaw]} {flaw}" for flaw in ("stale", "unknown") if found[flaw]]
+    since = f"since {found['oldest'][:10]}" if found["oldest"] else ""
+    return Text(", ".join([since, *flaws] if since else flaws), style="yellow" if flaws else "")
 
 
 def funds(found: Document) -> Rendered:

@@ -68,6 +68,11 @@ def price(amount: str | None) -> str:
     return text.removesuffix("0")
 
 
+def price_age(row: Mapping[str, Any]) -> str:
+    """`price of 2025-03-02` where an offer's list price is stale; else empty."""
+    return f"price of {row['price_as_of'][:10]}" if row["price_stale"] else ""
+
+
 def when(text: str) -> datetime:
     return datetime.fromisoformat(text)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
 
 from autoscaler.clock import Clock
 from autoscaler.policy.file import Loaded, provider_config
+from autoscaler.views.prices import DAY_MS, price_as_of
+from autoscaler.views.values import time
 from providers import checking, registry
 from providers.base import CheckLine, LaunchSpec, Provider, ProviderError
-from providers.catalogue import TABLES, table
 from scheduling.matching import access_json, selected
 from scheduling.model import Offer, Purchase
 from scheduling.placement import image_of, ineligible, price_of
@@ -106,16 +106,12 @@ def _fit(policy: Policy, name: str, offers: Sequence[Offer], samples: Sequence[S
 
 
 def _prices(policy: Policy, name: str, samples: Sequence[Sample], clock: Clock) -> list[CheckLine]:
-    """How old the bundled prices are that the samples have; a price of the policy has no age."""
+    """How old the list prices are that the samples have; a price of the policy has no age."""
     provider = policy.providers[name]
-    file = TABLES.get(provider.kind)
-    if file is None or not samples or provider.price.of(None) is not None:
+    ages = [as_of_ms for sample in samples if (as_of_ms := price_as_of(provider, sample.spec.offer))]
+    if not ages:
         return []
-    rows = table(file)
-    dates = [rows[s.spec.offer.instance_type].date for s in samples if s.spec.offer.instance_type in rows]
-    if not dates:
-        return []
-    today = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).date()
-    days = (today - date.fromisoformat(min(dates))).days
+    days = (clock.now_ms() - min(ages)) // DAY_MS
     mend = "" if days <= OLD_PRICES_DAYS else "install a newer autoscaler, or state `price` at the provider"
-    return [CheckLine("price age", not mend, f"list prices of {min(dates)}, {days} days old", mend)]
+    since = str(time(min(ages)))[:10]
+    return [CheckLine("price age", not mend, f"list prices of {since}, {days} days old", mend)]

@@ -12,6 +12,7 @@ from itertools import islice
 
 from autoscaler.views import funds as fund_views
 from autoscaler.views.jobs_and_runners import Document, View, check, job_state, limit_of, unfinished
+from autoscaler.views.prices import prices
 from autoscaler.views.values import UNROUTABLE, offer_words, time, usd
 from scheduling.lifecycle import LIVE, RunnerState
 from scheduling.model import Cooldown, Job, Runner
@@ -62,6 +63,7 @@ def _provider(view: View, provider: ProviderPolicy, states: Counter[str]) -> Doc
         "limit": provider.max_runners,
         "by_state": dict(sorted(states.items())),
         "offers": len(world.offers[name]) if name in world.offers else None,
+        "prices": prices(provider, world.offers.get(name, ()), view.now_ms),
         "closed": closed,
         "available": provider.available.text if provider.available else "",
         "cooldowns": sum(_of_provider(scope, name) for scope in world.cooldowns),

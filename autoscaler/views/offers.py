@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from autoscaler.views.jobs_and_runners import Document, View
+from autoscaler.views.prices import price_as_of, stale
 from autoscaler.views.values import time, usd, usd_or_none
 from scheduling import learning, placement, worth
 from scheduling.cooling import image_scope
@@ -22,13 +23,15 @@ def offer_rows(view: View, wish: Wish) -> list[Document]:
     """One row an offer and payer, best first, then what can never serve the wish as the policy stands.
 
     `until`: when a refusal that ends by itself does (a cooldown, a closed window), else null. `rank` is null for
-    what is not eligible; `tier` says what puts a row before another whatever its score.
+    what is not eligible; `tier` says what puts a row before another whatever its score. `price_as_of`: when the
+    list price was true, null where the policy states the price or it does not age.
     """
     sold = {offer.key: offer for offers in view.world.offers.values() for offer in selected(wish.rtype, offers)}
     rows = []
     for number, verdict in enumerate(placement.explain(view.world, view.policy, wish, view.now_ms), 1):
         offer = sold.get(verdict.offer)
         eligible = offer is not None and verdict.score is not None
+        provider = view.policy.providers[offer.provider] if offer else None
         rows.append(
             {
                 "rank": number if eligible else None,
@@ -36,6 +39,8 @@ def offer_rows(view: View, wish: Wish) -> list[Document]:
                 "provider": offer.provider if offer else verdict.offer,
                 "region": offer.region if offer else "",
                 "price_usd_per_hour": usd_or_none(verdict.price),
+                "price_as_of": time(price_as_of(provider, offer)) if provider and offer else None,
+                "price_stale": bool(provider and offer and stale(provider, offer, view.now_ms)),
                 "fund": verdict.fund,
                 "tier": _tier(view, wish, offer, verdict) if offer and eligible else "",
                 "scarce": scarce(view, offer) if offer and eligible else "",

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.cli.terminal import age, ahead, dollars, plain, price, span, state
+from autoscaler.cli.terminal import age, ahead, dollars, plain, price, price_age, span, state
 
 Document = dict[str, Any]
 
@@ -156,7 +156,7 @@ def _offer_name(row: Document) -> str:
 
 def _now(row: Document, at: str) -> Text:
     if not row["refusal"]:
-        terms = "; ".join(part for part in (row["tier"], row["scarce"]) if part)
+        terms = "; ".join(part for part in (row["tier"], row["scarce"], price_age(row)) if part)
         return Text("open", style="green").append(f"  {terms}", style="dim")
     until = f"until {ahead(row['until'], at)}: " if row["until"] else ""
     return Text(until).append_text(plain(row["refusal"][:TEXT]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from providers import checking
-from providers.aws.client import Ec2
+from providers.aws.client import Service
 from providers.aws.errors import code_of
 from providers.aws.request import Root, run_instances
 from providers.aws.settings import AwsSettings
@@ -22,7 +22,9 @@ STANDARD = "acdhimrtz"  # families that share one quota of vCPUs
 QUOTAS = {Purchase.ON_DEMAND: "L-1216C47A", Purchase.SPOT: "L-34B43A08"}
 
 
-async def check(ec2: Ec2, settings: AwsSettings, samples: Sequence[LaunchSpec], now_ms: UnixMs) -> list[CheckLine]:
+async def check(
+    ec2: Service, settings: AwsSettings, samples: Sequence[LaunchSpec], now_ms: UnixMs
+) -> list[CheckLine]:
     """Lists of the inventory, each image, a dry run of each sample, and the quotas that they count in."""
     lines: list[CheckLine] = []
     for region in dict.fromkeys(sample.offer.region for sample in samples):
@@ -38,7 +40,7 @@ async def check(ec2: Ec2, settings: AwsSettings, samples: Sequence[LaunchSpec], 
     return lines
 
 
-async def _lists(ec2: Ec2, region: str, now_ms: UnixMs) -> list[CheckLine]:
+async def _lists(ec2: Service, region: str, now_ms: UnixMs) -> list[CheckLine]:
     what = f"{region}: list machines"
     try:
         answer = await ec2.ask(region, "describe_instances", MaxResults=5)
@@ -54,7 +56,7 @@ async def _lists(ec2: Ec2, region: str, now_ms: UnixMs) -> list[CheckLine]:
 
 
 async def _image(
-    ec2: Ec2, region: str, image: str, samples: Sequence[LaunchSpec], roots: dict[str, Root]
+    ec2: Service, region: str, image: str, samples: Sequence[LaunchSpec], roots: dict[str, Root]
 ) -> CheckLine:
     what = f"{region}: image {image}"
     try:
@@ -76,7 +78,7 @@ async def _image(
     return CheckLine(what, True, str(arch))
 
 
-async def _dry_run(ec2: Ec2, settings: AwsSettings, sample: LaunchSpec, root: Root) -> CheckLine:
+async def _dry_run(ec2: Service, settings: AwsSettings, sample: LaunchSpec, root: Root) -> CheckLine:
     offer = sample.offer
     what = f"{offer.region}: launch {offer.instance_type} {offer.purchase} in {offer.zone}"
     try:
@@ -89,7 +91,7 @@ async def _dry_run(ec2: Ec2, settings: AwsSettings, sample: LaunchSpec, root: Ro
     return CheckLine(what, False, "EC2 ignored DryRun", "see whether the endpoint is EC2's; a machine may run now")
 
 
-async def _quota(ec2: Ec2, region: str, purchase: Purchase) -> CheckLine:
+async def _quota(ec2: Service, region: str, purchase: Purchase) -> CheckLine:
     """The limit of standard families. What is in use of it only CloudWatch knows."""
     what = f"{region}: quota of {purchase} vCPUs"
     code = QUOTAS.get(purchase)

@@ -1,4 +1,4 @@
-"""boto3's EC2 clients behind one bounded thread pool: one client a region, made in the pool at first use."""
+"""boto3's clients of one service behind one bounded thread pool: one a region, made in the pool at first use."""
 
 from __future__ import annotations
 
@@ -6,24 +6,22 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from providers.aws.errors import translate
 from providers.base import Clock
 from providers.retry import ask
-
-if TYPE_CHECKING:
-    from mypy_boto3_ec2 import EC2Client
 
 THREADS = 16
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 30
 
 
-class Ec2:
-    """Calls by operation name, as boto3 spells them (`run_instances`). Each answer is EC2's, as a dict."""
+class Service:
+    """Calls by operation name, as boto3 spells them (`run_instances`). Each answer is the service's, as a dict."""
 
-    def __init__(self, name: str, profile: str | None, endpoint: str | None, clock: Clock) -> None:
+    def __init__(self, service: str, name: str, profile: str | None, endpoint: str | None, clock: Clock) -> None:
+        self._service = service
         self._name = name
         self._profile = profile
         self._endpoint = endpoint
@@ -31,7 +29,7 @@ class Ec2:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"aws-{name}")
         self._making = threading.Lock()
         self._session: Any = None
-        self._clients: dict[str, EC2Client] = {}
+        self._clients: dict[str, Any] = {}
 
     async def call(self, region: str, operation: str, /, *, launching: bool = False, **parameters: Any) -> Any:
         """One request, never repeated. A cancelled call goes on in its thread: its outcome is unknown."""
@@ -78,7 +76,7 @@ class Ec2:
         client = self._session.client("service-quotas", region_name=region, endpoint_url=self._endpoint)
         return client.get_service_quota(ServiceCode="ec2", QuotaCode=code)
 
-    def _client(self, region: str) -> EC2Client:
+    def _client(self, region: str) -> Any:
         from boto3.session import Session
         from botocore.config import Config
 
@@ -94,6 +92,6 @@ class Ec2:
                     user_agent_extra="runner-autoscaler",
                 )
                 self._clients[region] = self._session.client(
-                    "ec2", region_name=region, endpoint_url=self._endpoint, config=config
+                    self._service, region_name=region, endpoint_url=self._endpoint, config=config
                 )
             return self._clients[region]

@@ -1,7 +1,8 @@
 """The adapter of kind `aws`: five verbs on EC2, on demand and spot.
 
 One RunInstances a launch, idempotent by its client token; inventory by tag over all regions; prices on demand from
-the bundled table, spot prices from EC2. A reference is `REGION:ID`: an instance, or a volume that outlived one.
+the price list API or the bundled table, spot prices from EC2. A reference is `REGION:ID`: an instance, or a volume
+that outlived one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any
 
 from providers.aws import catalogue
 from providers.aws.check import check
-from providers.aws.client import Ec2
+from providers.aws.client import Service
 from providers.aws.errors import code_of
+from providers.aws.prices import on_demand
 from providers.aws.request import Root, run_instances
 from providers.aws.settings import AwsSettings
 from providers.base import (
@@ -35,12 +37,17 @@ from providers.base import (
     ProviderError,
     Refused,
 )
-from providers.catalogue import sold_as
+from providers.catalogue import offers_at
+from providers.prices import NONE_TOLD, PriceReader, Prices, Told
 from scheduling.model import DurationMs, MicroUSD, Offer, Purchase, UnixMs
 
 PAGE = 100
 TAKEN = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
 """Reasons of an instance's state that mean that EC2 took it back. Source: API reference, StateReason."""
+SPOT_PRODUCTS = {
+    "linux": ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"],
+    "windows": ["Windows", "Windows (Amazon VPC)"],
+}
 NOT_ENDED = ["pending", "running", "stopping", "stopped"]
 VOLUME_IS_ORPHAN_AFTER_MS: DurationMs = 5 * 60_000
 """A volume is `available` for a moment while its machine starts and while it ends."""
@@ -53,7 +60,11 @@ class Aws:
         self._config = config
         self._settings: AwsSettings = config.settings
         self._clock = clock
-        self._ec2 = Ec2(config.name, self._settings.profile, config.endpoint, clock)
+        self._ec2 = Service("ec2", config.name, self._settings.profile, config.endpoint, clock)
+        priced_at = self._settings.price_endpoint
+        self._pricing = Service("pricing", config.name, self._settings.profile, priced_at, clock)
+        elsewhere = config.endpoint and not priced_at
+        self._prices = PriceReader(config.name, clock, None if elsewhere else self._read_prices)
         self._roots: dict[tuple[str, str], asyncio.Task[Root]] = {}
 
     @property
@@ -64,7 +75,7 @@ class Aws:
     async def offers(self) -> Sequence[Offer]:
         """One offer per (zone with a subnet, type sold there, purchase). Spot at the zone's present price."""
         found = await asyncio.gather(*(self._offers_in(region) for region in self._config.regions))
-        return list(sold_as(self._settings.os, (offer for offers in found for offer in offers)))
+        return [offer for offers in found for offer in offers]
 
     async def launch(self, spec: LaunchSpec) -> Instance:
         """A replay whose machine has ended by now returns it or is `OutcomeUnknown`: the inventory settles it."""
@@ -116,7 +127,12 @@ class Aws:
         return None
 
     async def close(self) -> None:
+        self._prices.close()
+        self._pricing.close()
         self._ec2.close()
+
+    async def _read_prices(self, region: str) -> Told:
+        return await on_demand(self._pricing, region, self._settings.os)
 
     async def _root(self, region: str, image: str) -> Root:
         """Asked for once, however many launches of a burst need it; a failure is asked again by the next."""
@@ -136,16 +152,16 @@ class Aws:
         if not zones:
             return []
         sold = await self._sold(region, zones)
-        spot = await self._spot_prices(region)
+        spot, now_ms = await self._spot_prices(region), self._clock.now_ms()
         offers = []
-        for offer in _offers(self._config, region):
+        for offer in _offers(self._config, region, await self._prices.of(region)):
             place = (offer.zone, offer.instance_type)
             if place not in sold:
                 continue
             if offer.purchase is not Purchase.SPOT:
                 offers.append(offer)
             elif place in spot:
-                offers.append(replace(offer, list_price=spot[place]))
+                offers.append(replace(offer, list_price=spot[place], price_ms=now_ms))
         return offers
 
     async def _sold(self, region: str, zones: Iterable[str]) -> set[tuple[str, str]]:
@@ -161,13 +177,13 @@ class Aws:
         return {(offering["Location"], offering["InstanceType"]) async for offering in pages}
 
     async def _spot_prices(self, region: str) -> dict[tuple[str, str], MicroUSD]:
-        """Latest Linux spot price by (zone, type)."""
+        """Latest spot price by (zone, type)."""
         pages = self._ec2.pages(
             region,
             "describe_spot_price_history",
             "SpotPriceHistory",
             InstanceTypes=sorted(catalogue.ec2()),
-            ProductDescriptions=["Linux/UNIX", "Linux/UNIX (Amazon VPC)"],
+            ProductDescriptions=SPOT_PRODUCTS[self._settings.os],
             StartTime=datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC),
         )
         latest: dict[tuple[str, str], tuple[datetime, MicroUSD]] = {}
@@ -203,13 +219,11 @@ class Aws:
         return found
 
 
-def _offers(config: ProviderConfig, region: str) -> Iterable[Offer]:
+def _offers(config: ProviderConfig, region: str, prices: Prices = NONE_TOLD) -> Iterable[Offer]:
     """Everything in the table at every zone with a subnet, spot without a price."""
     for zone in config.settings.subnets.get(region, {}):
         for kind in catalogue.ec2().values():
-            for purchase in (Purchase.ON_DEMAND, Purchase.SPOT):
-                price = kind.prices.get(region) if purchase is Purchase.ON_DEMAND else None
-                yield Offer(config.name, region, zone, kind.name, purchase, price, kind.hardware, kind.family)
+            yield from offers_at(config.name, region, zone, kind, config.settings.os, prices)
 
 
 def _instance(region: str, machine: Mapping[str, Any], orphans: tuple[str, ...] = ()) -> Instance:
@@ -252,8 +266,7 @@ class AwsKind:
         return Aws(config, clock)
 
     def catalogue(self, config: ProviderConfig) -> Sequence[Offer]:
-        offers = (offer for region in config.regions for offer in _offers(config, region))
-        return list(sold_as(config.settings.os, offers))
+        return [offer for region in config.regions for offer in _offers(config, region)]
 
 
 KIND = AwsKind()

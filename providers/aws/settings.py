@@ -30,7 +30,12 @@ class AwsSettings(BaseModel):
     )
     os: Os = Field(
         default="linux",
-        description="what its images are: linux, or windows, whose prices are not bundled (state `price`)",
+        description="what its images are: linux, or windows, whose prices are not bundled",
+    )
+    price_endpoint: str | None = Field(
+        default=None,
+        pattern="^https?://",
+        description="where the price list API is; left out: AWS's own, or with `endpoint` none (bundled prices)",
     )
     runner: RunnerPackage = Field(
         default_factory=RunnerPackage, description="the GitHub Actions runner to install"

@@ -1,14 +1,16 @@
 """The adapter of kind `azure`: five verbs on virtual machines, on demand and spot.
 
-One PUT a launch under a fixed name that must not exist yet; inventory of the resource group by tag; prices on
-demand from the bundled table. A reference is `virtualMachines/NAME`, or a leftover's (see `leftovers`).
+One PUT a launch under a fixed name that must not exist yet; inventory of the resource group by tag; prices from
+Azure's retail prices API or the bundled table. A reference is `virtualMachines/NAME`, or a leftover's (see
+`leftovers`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -17,6 +19,7 @@ from providers.azure.check import check
 from providers.azure.client import LATER_POLL_MS, OPERATION_LIMIT_MS, Arm
 from providers.azure.errors import STILL_HELD, Absent, NameExists, code_of, of_operation
 from providers.azure.leftovers import leftovers, path_of
+from providers.azure.prices import RETAIL, retail
 from providers.azure.request import virtual_machine
 from providers.azure.settings import AzureSettings
 from providers.azure.skus import Skus
@@ -35,8 +38,9 @@ from providers.base import (
     ProviderError,
     Refused,
 )
-from providers.catalogue import table
-from scheduling.model import Offer, Purchase
+from providers.catalogue import offers_at, table
+from providers.prices import NONE_TOLD, PriceReader, Prices, Told
+from scheduling.model import Offer
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +58,18 @@ class Azure:
         self._clock = clock
         self._arm = Arm(config.name, self._settings, config.endpoint, clock)
         self._skus = Skus(self._arm, self._settings, clock)
+        elsewhere = config.endpoint and not self._settings.price_endpoint
+        self._prices = PriceReader(config.name, clock, None if elsewhere else self._read_prices)
         self._ended: dict[str, None] = {}  # names that we asked the end of: Azure forgets them
 
     async def offers(self) -> Sequence[Offer]:
-        """The bundled table in the policy's regions that have a subnet; spot prices are unknown.
+        """The bundled table's types in the policy's regions that have a subnet; only Azure tells spot prices.
 
         What Azure restricts for this subscription is there with the reason, as far as the daemon may ask for it.
         """
-        offers = list(_offers(self._config))
+        regions = [region for region in self._config.regions if self._settings.zones_of(region)]
+        prices = await asyncio.gather(*map(self._prices.of, regions))
+        offers = list(_offers(self._config, dict(zip(regions, prices, strict=True))))
         try:
             return [replace(offer, refusal=await self._skus.refusal(offer)) for offer in offers]
         except ProviderError as error:
@@ -135,7 +143,11 @@ class Azure:
         return None
 
     async def close(self) -> None:
+        self._prices.close()
         await self._arm.close()
+
+    async def _read_prices(self, region: str) -> Told:
+        return await retail(self._settings.price_endpoint or RETAIL, region, list(table("azure.csv")))
 
     def _check(self) -> None:
         for name in ("subscription", "resource_group"):
@@ -171,14 +183,12 @@ class Azure:
             await self._arm.delete(name)
 
 
-def _offers(config: ProviderConfig) -> Iterable[Offer]:
-    """Everything in the table wherever there is a subnet, spot without a price."""
+def _offers(config: ProviderConfig, prices: Mapping[str, Prices] | None = None) -> Iterable[Offer]:
+    """Everything in the table wherever there is a subnet. `prices` by region."""
     for region in config.regions:
         for zone in config.settings.zones_of(region):
             for kind in table("azure.csv").values():
-                for purchase in (Purchase.ON_DEMAND, Purchase.SPOT):
-                    price = kind.prices.get(region) if purchase is Purchase.ON_DEMAND else None
-                    yield Offer(config.name, region, zone, kind.name, purchase, price, kind.hardware, kind.family)
+                yield from offers_at(config.name, region, zone, kind, prices=(prices or {}).get(region, NONE_TOLD))
 
 
 def _instance(machine: Any) -> Instance:

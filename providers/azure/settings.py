@@ -48,6 +48,11 @@ class AzureSettings(BaseModel):
     disk_type: Literal["Standard_LRS", "StandardSSD_LRS", "Premium_LRS"] = Field(
         default="StandardSSD_LRS", description="type of the OS disk"
     )
+    price_endpoint: str | None = Field(
+        default=None,
+        pattern="^https?://",
+        description="where the retail prices API is; left out: Azure's own, or with `endpoint` none (bundled)",
+    )
     runner: RunnerPackage = Field(
         default_factory=RunnerPackage, description="the GitHub Actions runner to install"
     )

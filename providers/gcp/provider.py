@@ -28,14 +28,14 @@ from providers.base import (
     ProviderConfig,
     Refused,
 )
-from providers.catalogue import sold_as, table
+from providers.catalogue import offers_at, table
 from providers.gcp.check import check
 from providers.gcp.client import Compute
 from providers.gcp.errors import Absent, NameExists, of_operation
 from providers.gcp.labels import escape, tags_of
 from providers.gcp.request import instance, joined_type, last_part, machine_name, parts_of, request_id
 from providers.gcp.settings import GcpSettings
-from scheduling.model import DurationMs, Offer, Purchase, UnixMs
+from scheduling.model import DurationMs, Offer, UnixMs
 
 PREEMPTED = "compute.instances.preempted"
 
@@ -56,7 +56,7 @@ class Gcp:
 
     async def offers(self) -> Sequence[Offer]:
         """What of the bundled table each zone of the policy's regions sells; spot prices are unknown."""
-        offers = list(sold_as(self._settings.os, _offers(self._config)))
+        offers = list(_offers(self._config))
         zones = sorted({offer.zone for offer in offers})
         sold = dict(zip(zones, await asyncio.gather(*map(self._sold, zones)), strict=True))
         return [offer for offer in offers if parts_of(offer.instance_type) <= sold[offer.zone]]
@@ -167,9 +167,7 @@ def _offers(config: ProviderConfig) -> Iterable[Offer]:
     for region in config.regions:
         for zone in config.settings.zones_of(region):
             for kind in table("gce.csv").values():
-                for purchase in (Purchase.ON_DEMAND, Purchase.SPOT):
-                    price = kind.prices.get(region) if purchase is Purchase.ON_DEMAND else None
-                    yield Offer(config.name, region, zone, kind.name, purchase, price, kind.hardware, kind.family)
+                yield from offers_at(config.name, region, zone, kind, config.settings.os)
 
 
 def _instance(zone: str, machine: Any, orphans: tuple[str, ...] = ()) -> Instance:
@@ -214,7 +212,7 @@ class GcpKind:
         return Gcp(config, clock)
 
     def catalogue(self, config: ProviderConfig) -> Sequence[Offer]:
-        return list(sold_as(config.settings.os, _offers(config)))
+        return list(_offers(config))
 
 
 def _installed() -> bool:

@@ -14,12 +14,12 @@ from providers.aws.request import Root, run_instances
 from providers.aws.settings import AwsSettings
 from providers.base import LaunchSpec, Refused
 from providers.bootstrap import RunnerPackage, program, windows_launch
-from providers.catalogue import sold_as, table
+from providers.catalogue import offers_at, table
 from providers.gcp.request import instance
 from providers.gcp.settings import GcpSettings
 from scheduling.matching import fits
 from scheduling.messages import Stage
-from scheduling.model import Hardware, Offer, Purchase
+from scheduling.model import Hardware
 
 PROGRAMS = ("windows.ps1", "windows_hook.ps1")
 BOOT = {
@@ -37,8 +37,7 @@ SUBNETS = {"us-east-1": {"us-east-1a": "subnet-0abc"}}
 
 def spec(os: str = "windows", boot: dict[str, Any] | None = None) -> LaunchSpec:
     kind = table("ec2.csv")["c5.large"]
-    place = ("us-east-1", "us-east-1a")
-    (offer,) = sold_as(os, [Offer("aws", *place, "c5.large", Purchase.ON_DEMAND, 96_000, kind.hardware)])
+    offer = next(offers_at("aws", "us-east-1", "us-east-1a", kind, os))
     return LaunchSpec(
         "ci", "r0", "windows", offer, 100_000, "grant", 1, "ami-1", 0, json.dumps(boot or BOOT), 90_000
     )  # fmt: skip

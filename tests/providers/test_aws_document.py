@@ -23,10 +23,13 @@ def block(language: str) -> str:
     return found[1]
 
 
+SERVICES = {"get_products": "pricing:"}
+
+
 def test_the_iam_policy_allows_exactly_what_is_called():
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "providers/aws").glob("*.py"))
-    called = set(re.findall(r'"((?:describe|run|terminate|delete)_[a-z_]+)"', code))
-    actions = {"ec2:" + "".join(part.title() for part in name.split("_")) for name in called}
+    called = set(re.findall(r'"((?:describe|run|terminate|delete|get)_[a-z_]+)"', code))
+    actions = {SERVICES.get(name, "ec2:") + "".join(part.title() for part in name.split("_")) for name in called}
     allowed = set()
     for statement in json.loads(block("json"))["Statement"]:
         assert statement["Effect"] == "Allow"

@@ -58,7 +58,7 @@ function placed(runner) {
 
 function offers(story, at) {
   const list = ranked(story.offers, (row) => {
-    if (!row.refusal) return [el("span", {class: "chip good"}, "open"), ` ${row.tier}`];
+    if (!row.refusal) return [el("span", {class: "chip good"}, "open"), ` ${row.tier}`, row.price_stale && el("span", {class: "soft"}, ` (price of ${row.price_as_of.slice(0, 10)})`)];
     return row.until ? `${row.refusal}, opens ${ahead(row.until, at)}` : row.refusal;
   }, "now");
   const left = story.offers_total - Math.min(SHOWN, story.offers.length);
