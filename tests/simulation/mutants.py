@@ -257,13 +257,7 @@ MUTANTS = (
     ),
     Mutant(
         "a second machine of a runner is removed while its job may run on it",
-        (
-            Edit(
-                inventory.Inventory._superfluous,
-                "return await self.daemon.store.claim(runner.id, NOBODY)",
-                "return True",
-            ),
-        ),
+        (Edit(inventory.Inventory._superfluous, "instance.ref not in self._unwanted", "True"),),
         ("cloud_forgets_key",),
         "I6",
         0,
