@@ -12,13 +12,17 @@ from scheduling import ledger
 from scheduling import messages as m
 from scheduling.lifecycle import RunnerState
 from scheduling.matching import access_json
-from scheduling.model import Hardware, HoldPart, LaunchTerms, Offer, Purchase, Runner, UnixMs
+from scheduling.model import DurationMs, Hardware, HoldPart, LaunchTerms, Offer, Purchase, Runner, UnixMs
 from scheduling.policy import RunnerType
 
 if TYPE_CHECKING:
     from autoscaler.daemon import Daemon, Leader
 
 log = logging.getLogger(__name__)
+
+BALANCE_MS: DurationMs = 12 * 3_600_000
+"""Between questions to a provider's billing, whoever leads: it follows use by a day anyway."""
+BILLING = "the provider's billing"
 
 
 class Inventory:
@@ -27,12 +31,36 @@ class Inventory:
     def __init__(self, daemon: Daemon, leader: Leader, provider: str) -> None:
         self.daemon, self.leader, self.world = daemon, leader, leader.world
         self.name = provider
+        self._billing_ms: UnixMs = -BALANCE_MS  # when its billing was last asked
         self._unwanted: dict[str, UnixMs] = {}  # refs that no record stands behind, and when first seen
 
     async def offers(self) -> None:
         """What the provider sells now. Only this leader needs to know."""
         offers = tuple(await self.daemon.parts.providers[self.name].offers())
         self.leader.inject(m.OffersListed(self.daemon.clock.now_ms(), self.name, offers))
+
+    async def balance(self) -> None:
+        """What the provider's billing says of the fund that takes it, asked rarely: some bill each question.
+
+        A failure is asked again as late as an answer.
+        """
+        now_ms = self.daemon.clock.now_ms()
+        for fund in self.daemon.policy.funds.values():
+            account = self.world.funds.get(fund.name)
+            said_ms = account.spent_said_ms if account and account.spent_source == BILLING else 0
+            if fund.balance != self.name or now_ms < max(said_ms, self._billing_ms) + BALANCE_MS:
+                continue
+            self._billing_ms = now_ms
+            try:
+                found = await self.daemon.parts.providers[self.name].balance()
+            except ProviderError as error:
+                log.warning("what is spent of %s cannot be learned from %s: %s", fund.name, self.name, error)
+                continue
+            if found is None:
+                log.warning("fund %s names %s as its balance, which tells none", fund.name, self.name)
+                continue
+            stated = m.FundSpentStated(now_ms, fund.name, "", found.spent, found.as_of_ms, BILLING)
+            await self.daemon.store.append([stated])
 
     async def take(self) -> None:
         """List everything, tell the differences, open the gate. An incomplete list raises and proves nothing."""

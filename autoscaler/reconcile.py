@@ -88,6 +88,7 @@ class Reconciler:
         return [
             group.create_task(self._repeat(inventory.offers, lambda: self._offers_gap_ms(name))),
             group.create_task(self._repeat(inventory.take, lambda: self._inventory_gap_ms(name))),
+            group.create_task(self._repeat(inventory.balance, lambda: OFFERS_MS)),
         ]
 
     def _offers_gap_ms(self, name: str) -> DurationMs:

@@ -78,7 +78,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class FundBalance:
-    """What the provider's own billing says of a credit grant."""
+    """What the provider's own billing says of a credit grant: use up to `as_of_ms` is certainly in it."""
 
     spent: MicroUSD
     as_of_ms: UnixMs
@@ -141,7 +141,7 @@ class Provider(Protocol):
         """All machines of this fleet that have not ended, all pages. An incomplete list raises instead."""
 
     async def balance(self) -> FundBalance | None:
-        """Spend of the grant that pays this account, where its billing tells; else None."""
+        """Spend of the grant that pays this account, where its billing tells; else None. Asked rarely, once."""
 
     async def close(self) -> None:
         """Release sockets and threads."""

@@ -183,11 +183,20 @@ def overrun_of_all(policy_funds: Mapping[str, Fund], funds: Funds) -> MicroUSD:
 
 
 def state_spent(funds: Funds, event: FundSpentStated) -> Changed:
-    """The fund's whole spend is known from now on: it opens. What we settled ourselves is not counted twice."""
+    """The fund's whole spend is known from now on: it opens. What we settled ourselves is not counted twice.
+
+    What we settled on days after `as_of_ms` is not in the amount, and adds to it. An older statement is no news.
+    """
     account = funds.setdefault(event.fund, FundAccount(event.fund))
+    if account.known and event.as_of_ms < account.spent_as_of_ms:
+        return set()
+    stated = day(event.as_of_ms)
+    later = sum(amount for when, amount in account.settled_by_day.items() if when > stated)
+    ours = max(0, account.settled.get(event.period, 0) - later)
     account.known = True
-    account.spent_before[event.period] = max(0, event.amount - account.settled.get(event.period, 0))
-    account.spent_as_of_ms = event.as_of_ms
+    account.spent_before[event.period] = max(0, event.amount - ours)
+    account.spent_as_of_ms, account.spent_said_ms = event.as_of_ms, event.at_ms
+    account.spent_source = event.source
     return {("fund", event.fund)}
 
 

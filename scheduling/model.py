@@ -270,6 +270,8 @@ class FundAccount:
     known: bool = False  # closed until its spend is known
     spent_before: dict[str, MicroUSD] = field(default_factory=dict)  # stated from outside
     spent_as_of_ms: UnixMs = 0
+    spent_said_ms: UnixMs = 0  # when that was said, and by whom
+    spent_source: str = ""
     settled: dict[str, MicroUSD] = field(default_factory=dict)
     held: dict[str, MicroUSD] = field(default_factory=dict)
     settled_by_day: dict[str, MicroUSD] = field(default_factory=dict)

@@ -44,7 +44,8 @@ class Fund:
     """Whose money. `credit`: `limit` in all from `from_ms` to `until_ms` (exclusive). Cash: `limit` a month.
 
     `spent` counts what was spent before this fleet knew the fund, true at `spent_as_of_ms` (0: not stated).
-    `pays` None means every provider; `purchase` empty means any; empty patterns mean everything.
+    `pays` None means every provider; `purchase` empty means any; empty patterns mean everything. `balance`: the
+    provider whose billing tells what is spent; empty: none.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Fund:
     daily: MicroUSD | None = None
     spent: MicroUSD | None = None
     spent_as_of_ms: UnixMs = 0
+    balance: str = ""
 
 
 @dataclass(frozen=True, slots=True)

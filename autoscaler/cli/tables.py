@@ -200,6 +200,8 @@ def fund(found: Document) -> Rendered:
     """`why fund:NAME`: the answer, what spent it, what holds it."""
     yield Text(f"fund {found['name']}  ", style="bold").append(plain(found["sentence"]))
     yield Text.assemble(("its dollar  ", "dim"), plain(found["dollar"]))
+    if found["spent_source"]:
+        yield Text.assemble(("stated spend  ", "dim"), plain(_stated(found)))
     for warning in found["warnings"]:
         yield Text(warning, style="yellow")
     for by, title in (("repository", "Spent by repository"), ("month", "Spent by month")):
@@ -218,6 +220,15 @@ def fund(found: Document) -> Rendered:
     yield grid
     if (more := found["held_runners"] - min(HOLDERS, len(found["held_by"]))) > 0:
         yield Text(f"and {more} more", style="dim")
+
+
+def _stated(found: Document) -> str:
+    """What is known of spend from outside, and how old that is."""
+    source = found["spent_source"] + (f" ({found['balance']})" if found["balance"] else "")
+    ages = [age(found[name], found["at"]) for name in ("spent_said_at", "spent_as_of")]
+    return (
+        f"{dollars(found['spent_before_usd'])} beside ours, by {source}: said {ages[0]} ago, as of {ages[1]} ago"
+    )
 
 
 def statement(found: Document) -> Rendered:

@@ -65,6 +65,7 @@ def _fund(name: str, fund: written.Fund) -> compiled.Fund:
         daily=fund.daily,
         spent=fund.spent.amount if fund.spent else None,
         spent_as_of_ms=fund.spent.as_of if fund.spent else 0,
+        balance=fund.balance or "",
     )
 
 

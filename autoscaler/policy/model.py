@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from autoscaler.policy.values import (
     Cap,
@@ -70,6 +70,9 @@ class Fund(Part):
     regions: Some[Text] | None = None
     families: Some[Text] | None = Field(default=None, description="Families of instance types, such as c5")
     daily: Money | None = Field(default=None, description="At most this much a day (UTC)")
+    balance: ProviderName | None = Field(
+        default=None, description="The provider whose billing tells what is spent of this credit"
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Fund:
@@ -77,6 +80,8 @@ class Fund(Part):
             raise ValueError("expected either `credit: 50000 USD` or `cash: 20000 USD/month`")
         if self.from_ is not None and self.until is not None and self.until <= self.from_:
             raise ValueError("`until` must be later than `from`")
+        if self.balance is not None and self.credit is None:
+            raise ValueError("`balance` is for credit: billing does not tell cash by month")
         return self
 
 
@@ -309,3 +314,12 @@ class Document(Part):
     placement: Placement = Placement()
     fair_share: FairShare | None = None
     on_deadline: OnDeadline | None = None
+
+    @field_validator("funds")
+    @classmethod
+    def _balances(cls, funds: dict[str, Fund]) -> dict[str, Fund]:
+        taken: dict[str, str] = {}
+        for name, fund in funds.items():
+            if fund.balance and (first := taken.setdefault(fund.balance, name)) != name:
+                raise ValueError(f"{first} and {name} both take the balance of {fund.balance}: only one can")
+        return funds

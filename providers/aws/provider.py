@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any
 
-from providers.aws import catalogue
+from providers.aws import billing, catalogue
 from providers.aws.check import check
 from providers.aws.client import Service
 from providers.aws.errors import code_of
@@ -63,6 +63,8 @@ class Aws:
         self._ec2 = Service("ec2", config.name, self._settings.profile, config.endpoint, clock)
         priced_at = self._settings.price_endpoint
         self._pricing = Service("pricing", config.name, self._settings.profile, priced_at, clock)
+        self._billing = Service("billing", config.name, self._settings.profile, config.endpoint, clock)
+        self._sts = Service("sts", config.name, self._settings.profile, config.endpoint, clock)
         elsewhere = config.endpoint and not priced_at
         self._prices = PriceReader(config.name, clock, None if elsewhere else self._read_prices)
         self._roots: dict[tuple[str, str], asyncio.Task[Root]] = {}
@@ -123,13 +125,13 @@ class Aws:
         return await check(self._ec2, self._settings, samples, self._clock.now_ms())
 
     async def balance(self) -> FundBalance | None:
-        """AWS tells nothing about credits that is both free and timely."""
-        return None
+        """Spend of the credit that `credit` names, or of all that are enabled; a day behind."""
+        return await billing.balance(self._billing, self._sts, self._settings.credit, self._clock.now_ms())
 
     async def close(self) -> None:
         self._prices.close()
-        self._pricing.close()
-        self._ec2.close()
+        for service in (self._ec2, self._pricing, self._billing, self._sts):
+            service.close()
 
     async def _read_prices(self, region: str) -> Told:
         return await on_demand(self._pricing, region, self._settings.os)

@@ -47,6 +47,10 @@ class AwsSettings(BaseModel):
         default=None,
         description="name of an IAM instance profile for the machines; none is safest: every job has its rights",
     )
+    credit: str | None = Field(
+        default=None,
+        description="id of the AWS credit whose spend a fund takes (`balance`); left out: all enabled",
+    )
     volume_type: Literal["gp3", "gp2", "io2"] = Field(default="gp3", description="type of the root volume")
     tags: Mapping[str, str] = Field(default_factory=dict, description="further tags on machines and their volumes")
 

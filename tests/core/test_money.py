@@ -86,6 +86,27 @@ def test_a_fund_of_unknown_spend_is_closed_until_it_is_stated() -> None:
     assert len(fleet.cloud.machines) == 1
 
 
+def test_a_bill_that_is_a_day_behind_does_not_hide_what_we_spent_today() -> None:
+    fleet = Fleet(policy(funds=(credit("grant", 100, spent_as_of_ms=NOON - DAY),)))
+    ran(fleet, 60)
+    account = fleet.world.funds["grant"]
+    ours = account.settled[""]
+    assert ours > 0
+    fleet.tell(m.FundSpentStated(fleet.now + 1, "grant", "", 30 * USD, fleet.now - DAY, "billing"))
+    assert account.spent_before[""] == 30 * USD
+    fleet.now += 2 * DAY
+    fleet.tell(m.FundSpentStated(fleet.now, "grant", "", 30 * USD + ours, fleet.now - DAY, "billing"))
+    assert ledger.spent(account, "") == 30 * USD + ours
+
+
+def test_an_older_statement_than_the_known_one_is_no_news() -> None:
+    fleet = Fleet(policy(funds=(credit("grant", 100),)))
+    fleet.tell(m.FundSpentStated(fleet.now, "grant", "", 40 * USD, fleet.now, "operator"))
+    fleet.tell(m.FundSpentStated(fleet.now + HOUR, "grant", "", 10 * USD, fleet.now - DAY, "billing"))
+    account = fleet.world.funds["grant"]
+    assert (account.spent_before[""], account.spent_source) == (40 * USD, "operator")
+
+
 def test_a_statement_of_days_ago_is_not_believed() -> None:
     old = credit("old", 100, spent_as_of_ms=NOON - 3 * DAY)
     assert ledger.opening(old, NOON) is None

@@ -73,6 +73,8 @@ from tests.policy.policies import SMALL, Folder, changed
         ("runner_types:", "funds: {a: {cash: 5 USD}}\nrunner_types:", "write `5 USD/month`"),
         ("runner_types:", "funds: {a: {credit: 5 USD, pays: [labs]}}\nrunner_types:", "funds.a.pays[0]: there is no provider `labs`; did you mean `lab`?"),
         ("runner_types:", "funds: {a: {credit: 5 USD, from: 2026-02-01, until: 2026-01-01}}\nrunner_types:", "funds.a: `until` must be later than `from`"),
+        ("runner_types:", "funds: {a: {cash: 5 USD/month, balance: lab}}\nrunner_types:", "funds.a: `balance` is for credit"),
+        ("runner_types:", "funds: {a: {credit: 5 USD, balance: lab}, b: {credit: 5 USD, balance: lab}}\nrunner_types:", "funds: a and b both take the balance of lab: only one can"),
         ("runner_types:", "funds: {a: {credit: 5 USD, spent: {amount: 1 USD}}}\nrunner_types:", "funds.a.spent.as_of: is required"),
         ("runner_types:", "images: {u: {lap: x}}\nrunner_types:", "images.u.lap: `lap` is no provider and no kind; did you mean `lab`?"),
         ("runner_types:", "images: {u: {lab: 5}}\nrunner_types:", "images.u.lab: expected text, got `5`; put it in quotes"),

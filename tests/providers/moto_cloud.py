@@ -1,12 +1,14 @@
 """EC2 for tests: moto's WSGI application over HTTP, with what moto leaves out wrapped around it.
 
 Added: idempotency by ClientToken as EC2 has it (zonal, parameters compared, ended machines named), fault rules,
-latency, answers that are lost, requests that are applied late, and lists that are stale.
+latency, answers that are lost, requests that are applied late, lists that are stale; and GetCredits of AWS Billing
+(API reference, GetCredits), which moto does not have.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import socket
@@ -66,6 +68,7 @@ class MotoCloud:
         self._late: list[tuple[WSGIEnvironment, bytes]] = []
         self._seen: dict[bytes, Answer] = {}
         self.stale = False
+        self.credits = [credit("grant", "1000.00", "1000.00")]
         self.requests: list[dict[str, str]] = []
         self._server = make_server("127.0.0.1", 0, self, threaded=True, request_handler=_Quiet)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -87,7 +90,7 @@ class MotoCloud:
         for backend in ec2_backends[ACCOUNT].values():
             backend.reset()
         self._rules, self._launches, self._late, self._seen = [], {}, [], {}
-        self.stale, self.requests = False, []
+        self.stale, self.requests, self.credits = False, [], [credit("grant", "1000.00", "1000.00")]
 
     def add(self, rule: Rule) -> None:
         self._rules.append(rule)
@@ -127,7 +130,10 @@ class MotoCloud:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        target = str(environ.get("HTTP_X_AMZ_TARGET", ""))
         query = {key: values[0] for key, values in parse_qs(body.decode()).items()}
+        if target:  # a JSON service
+            query = {"Action": target.partition(".")[2], "body": body.decode()}
         self.requests.append(query)
         rule = self._rule_for(query.get("Action", ""), body.decode())
         if rule is None:
@@ -163,6 +169,10 @@ class MotoCloud:
     def _perform(self, environ: WSGIEnvironment, body: bytes) -> Answer:
         query = {key: values[0] for key, values in parse_qs(body.decode()).items()}
         action = query.get("Action", "")
+        if environ.get("HTTP_X_AMZ_TARGET") == "AWSBilling.GetCredits":
+            assert json.loads(body)["accountId"] == ACCOUNT
+            said = json.dumps({"credits": self.credits}).encode()
+            return "200 OK", [("Content-Type", "application/x-amz-json-1.0")], said
         if action == "RunInstances" and "ClientToken" in query and "DryRun" not in query:
             return self._launch(environ, body, query)
         if action == "DescribeInstances":
@@ -198,6 +208,18 @@ class MotoCloud:
 
         chunks = self._moto({**environ, "wsgi.input": io.BytesIO(body)}, start)
         return said[0], said[1], b"".join(chunks)
+
+
+def credit(name: str, initial: str, left: str, currency: str = "USD", status: str = "ENABLED") -> dict[str, Any]:
+    """One credit as GetCredits tells it; what is left counts open bills."""
+    amounts = {"initialAmount": initial, "remainingAmount": initial, "estimatedAmount": left}
+    return {
+        "creditId": name,
+        "accountId": ACCOUNT,
+        "creditType": "Promotion",
+        "creditStatus": status,
+        **{key: {"currencyCode": currency, "currencyAmount": amount} for key, amount in amounts.items()},
+    }
 
 
 def _own_tags(resource: Any) -> list[dict[str, str]]:
