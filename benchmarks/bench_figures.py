@@ -269,7 +269,7 @@ BENCHMARKS = (
     ),
     Benchmark(
         "storm", storm,
-        _runs(5 * MINUTE, "--jobs 200 --kills 8 --seed 1 --minutes 4"),
+        _runs(9 * MINUTE, "--jobs 200 --kills 8 --seed 1 --minutes 8"),
         _runs(45 * MINUTE, "--jobs 5000 --kills 200 --seed 1"),
     ),
     Benchmark(

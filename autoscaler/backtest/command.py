@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -110,18 +109,28 @@ def from_github(
 ) -> int:
     """`backtest --from-github OWNER/REPO --since 7d`: its history, through two examples where no policy is named.
 
-    The history is kept beside other temporary files until it is whole, so that a second call goes on from there.
+    Events and examples are in a directory below the present one, so that a call that was stopped is taken up
+    again, and what was tried can be changed and tried again.
     """
-    kept = Path(tempfile.gettempdir()) / f"autoscaler-{repository.replace('/', '-')}.jsonl"
-    if code := record_github.run(repository, since_ms, until_ms, kept, token, url):
-        return code
-    recorded = _read(kept)
-    kept.unlink()
-    if not len(recorded):
-        return _problem(f"{repository} had no jobs in that time")
-    with tempfile.TemporaryDirectory(prefix="autoscaler-backtest-") as directory:
-        tried = list(policies) or examples.write(recorded, repository, Path(directory))
-        return on(recorded, tried, world=world, report=report, seed=seed, as_json=as_json)
+    directory = Path(f"backtest-{repository.replace('/', '-')}")
+    events = directory / "events.jsonl.gz"
+    try:
+        directory.mkdir(exist_ok=True)
+        if code := record_github.run(repository, since_ms, until_ms, events, token, url):
+            return code
+        recorded = _read(events)
+        if not len(recorded):
+            return _problem(f"{repository} had no jobs in that time; --since names a longer one")
+        tried = list(policies) or examples.write(recorded, repository, directory)
+    except OSError as error:
+        return _problem(f"{directory} cannot be used ({error.strerror}); call it where you may write")
+    if not policies:
+        _say(examples.ASSUMED)
+    code = on(recorded, tried, world=world, report=report, seed=seed, as_json=as_json)
+    if not policies and not code:
+        names = " ".join(f"--policy {path}" for path in tried)
+        _say(f"the examples are files; change them, and try them again:\n  autoscaler backtest {events} {names}")
+    return code
 
 
 def document(recorded: Recording, trials: Sequence[Trial], compared: Difference | None) -> dict[str, Any]:

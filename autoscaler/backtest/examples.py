@@ -6,8 +6,11 @@ self-hosted runners say nothing about hardware, so they get 8 CPUs and 16 GiB. m
 
 from __future__ import annotations
 
-import json
+import re
+from collections.abc import Collection
 from pathlib import Path
+
+import yaml
 
 from autoscaler.backtest.recording import Recording
 from autoscaler.backtest.world_model import SPOT_PERCENT
@@ -20,22 +23,31 @@ from scheduling.policy import matches
 NO_LINUX = ("windows-*", "macos-*")
 HOSTED = ("ubuntu-*",)
 BUDGET = "1000000 USD/month"
+HEAD = """\
+# The labels of a repository on EC2, an example for backtests: prices and sizes are assumed, nothing is launched.
+# Machines are simulated (`kind: sim`); deploy/examples shows policies for real accounts.
+"""
+ASSUMED = (
+    "no policy was named, so two examples are tried: EC2 on demand and EC2 spot. A label ubuntu-* is taken as\n"
+    "4 CPUs and 16 GiB, any other as 8 CPUs and 16 GiB; jobs on Windows and macOS stay where they are"
+)
 
 
 def write(recorded: Recording, repository: str, directory: Path) -> list[Path]:
-    """`on-demand.yaml` and `spot.yaml` for the labels of the recording."""
+    """`on-demand.yaml` and `spot.yaml` for the labels of the recording; one that is there stays as it is."""
     paths = []
     for name in ("on_demand", "spot"):
         path = directory / f"{name.replace('_', '-')}.yaml"
-        path.write_text(
-            json.dumps(_policy(recorded, repository, name), indent=1), encoding="utf-8"
-        )  # JSON is YAML
+        if not path.exists():
+            words = yaml.safe_dump(_policy(recorded, repository, name), sort_keys=False, default_flow_style=None)
+            path.write_text(f"{HEAD}{words}", encoding="utf-8")
         paths.append(path)
     return paths
 
 
 def _policy(recorded: Recording, repository: str, purchase: str) -> dict[str, object]:
-    types, sold = {}, {}
+    types: dict[str, object] = {}
+    sold: dict[str, object] = {}
     for labels in recorded.tables["labels"][1:]:
         need = _need(labels)
         if need is None:
@@ -49,7 +61,7 @@ def _policy(recorded: Recording, repository: str, purchase: str) -> dict[str, ob
             "on_demand": f"{price / 1e6:.6f} USD/h",
             "spot": f"{price * SPOT_PERCENT // 100 / 1e6:.6f} USD/h",
         }
-        types["+".join(labels)] = {
+        types[_name(labels, types)] = {
             "labels": list(labels),
             "hardware": {"os": "linux", "arch": need.arch, "cpus": need.cpus, "memory": f"{need.memory_mib} MiB"},
             "offers": [{"provider": "ec2", "instance_types": [found.name], "purchase": [purchase]}],
@@ -64,6 +76,12 @@ def _policy(recorded: Recording, repository: str, purchase: str) -> dict[str, ob
         "defaults": {"access": {"repositories": [repository], "forks": "allow"}},
         "runner_types": types,
     }
+
+
+def _name(labels: tuple[str, ...], taken: Collection[str]) -> str:
+    """Of a runner type: its labels without what a name may not have, and a number where that is not unique."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", "_".join(labels))[:90].strip("._-") or "type"
+    return name if name not in taken else f"{name}-{len(taken)}"
 
 
 def _need(labels: tuple[str, ...]) -> Hardware | None:

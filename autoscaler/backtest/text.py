@@ -41,6 +41,7 @@ def rows(document: dict[str, Any]) -> Iterable[tuple[str, Any, str]]:
     jobs, waits, costs, runners = (document[key] for key in ("jobs", "queue_seconds", "cost_usd", "runners"))
     for key in ("completed", "cancelled", "waiting", "lost", "unroutable"):
         yield f"jobs {key}", jobs[key], "count"
+    yield "jobs that are not ours (ignore_labels)", document["not_ours"], "count"
     for key, words in (
         ("p50", "half started within"),
         ("p90", "90% within"),

@@ -95,8 +95,8 @@ def run(
 def _document(driver: Driver, found: Tally) -> dict[str, Any]:
     world, policy, totals = driver.world, driver.policy, driver.world.totals
     fates = Counter({t.FATES[number]: count for number, count in Counter(found.fate).items()})
-    for name in ("missed", "foreign"):
-        fates.pop(name, None)
+    not_ours = fates.pop("foreign", 0)
+    fates.pop("missed", None)
     ran = Counter(
         found.offer_provider[offer]
         for offer, fate in zip(found.offer, found.fate, strict=True)
@@ -126,6 +126,7 @@ def _document(driver: Driver, found: Tally) -> dict[str, Any]:
         0,  # a document says nothing about the computer that made it: the same trace gives the same bytes
         found.end_ms - found.first_ms,
     )
+    document["not_ours"] = not_ours
     document["queue_seconds"]["mean"] = round(sum(waits) / len(waits) / 1000, 3) if waits else None
     document["queue_stage_seconds"] = {
         name: round(sum(column) / len(waits) / 1000, 3) if waits else 0.0 for name, column in found.stages.items()

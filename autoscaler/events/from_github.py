@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 from githubkit.exception import GitHubException, RequestFailed
 
+from autoscaler.cli.terminal import span
 from autoscaler.clock import Clock
 from autoscaler.events.jobs import deliveries
 from autoscaler.github.connection import API_VERSION, Connection
@@ -33,6 +34,9 @@ LISTED_MAX = 1_000
 SMALLEST_MS: DurationMs = 60_000
 KEPT_SHARE = 0.1
 """Of the budget, which is left to others that use the same token."""
+NEEDS_TOKEN = (
+    "a private one needs a token that may read its Actions, in a file that AUTOSCALER_GITHUB_TOKEN_FILE names"
+)
 Shape = TypeVar("Shape")
 Say = Callable[[str], None]
 
@@ -64,6 +68,8 @@ class History:
     clock: Clock
     connection: Connection
     say: Say
+    _answered: Any = None
+    """Headers of the last answer."""
 
     def __repr__(self) -> str:
         return f"History({self.repository!r})"
@@ -106,6 +112,7 @@ class History:
         headers = {"X-GitHub-Api-Version": API_VERSION}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
+        await self._pace()
         while True:
             try:
                 answer = await self.connection.arequest(
@@ -117,26 +124,31 @@ class History:
                 problem = f"GitHub does not answer ({type(error).__name__}); the same command goes on from here"
                 raise CannotRecord(problem) from None
             if answer.status_code == 200:
-                await self._pace(answer.headers)
+                self._answered = answer.headers
                 try:
                     return msgspec.json.decode(answer.content, type=shape)
                 except msgspec.DecodeError as error:
                     raise CannotRecord(f"GitHub's answer to {path} is not as documented: {error}") from None
             await self._wait_or_give_up(answer.status_code, answer.headers)
 
-    async def _pace(self, headers: Any) -> None:
-        """Wait for the next hour before the budget is used up."""
+    async def _pace(self) -> None:
+        """Wait for the next hour before the budget of a token is used up."""
+        headers = self._answered or {}
         left, limit = headers.get("x-ratelimit-remaining"), headers.get("x-ratelimit-limit")
-        if left is None or limit is None or int(left) > int(limit) * KEPT_SHARE:
+        if left is None or limit is None or int(left) > int(limit) * (KEPT_SHARE if self.token else 0):
             return
         await self._until_reset(headers)
+        self._answered = None
 
     async def _until_reset(self, headers: Any) -> None:
         now_ms = self.connection.server_ms()
         reset_ms = int(headers.get("x-ratelimit-reset", 0)) * 1000
         pause_ms = max(int(headers.get("retry-after", 0)) * 1000, reset_ms - now_ms, 0) + 1_000
+        more = "" if self.token else "; with a token GitHub allows 5,000 an hour"
+        limit = headers.get("x-ratelimit-limit", "what it allows")
         self.say(
-            f"the budget is used up: going on in {pause_ms // 1000} s (or stop, and run the same command later)"
+            f"GitHub's budget of requests is used up ({limit} an hour{more}): going on in "
+            f"{span(pause_ms / 1000)}, or stop, and run the same command later"
         )
         await self.clock.sleep(pause_ms)
 
@@ -146,10 +158,14 @@ class History:
             await self._until_reset(headers)
             return
         if status == 401:
-            raise CannotRecord("GitHub refuses the token (401); AUTOSCALER_GITHUB_TOKEN_FILE names its file")
+            raise CannotRecord(
+                "GitHub refuses the token (401): the file that AUTOSCALER_GITHUB_TOKEN_FILE names has it"
+            )
         if status in (403, 404):
-            hint = "the token needs to read its actions" if self.token else "a private one needs a token"
-            raise CannotRecord(f"GitHub shows no runs of {self.repository} ({status}); {hint}")
+            hint = "the token must be allowed to read its Actions" if self.token else NEEDS_TOKEN
+            raise CannotRecord(
+                f"GitHub shows no runs of {self.repository} ({status}). Is that its name? If so, {hint}"
+            )
         raise CannotRecord(f"GitHub answers {status}; the same command goes on from here later")
 
 
@@ -248,6 +264,9 @@ def run(
     except CannotRecord as error:
         say(f"autoscaler: {error}")
         return 1
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on from here")
+        raise
     except OSError as error:
         say(f"autoscaler: {error.filename}: {error.strerror}")
         return 1
