@@ -18,6 +18,7 @@ from autoscaler.effects import Effects, Fleet, Parts
 from autoscaler.github.budget import creations_a_minute
 from autoscaler.github.client import GitHub
 from autoscaler.metrics import Metrics
+from autoscaler.observed import Observed
 from autoscaler.reconcile import Reconciler
 from autoscaler.store.codec import Undecodable
 from autoscaler.store.store import Entry, Fence, JournalEntry, StaleFence, Store, StoreAway
@@ -108,6 +109,7 @@ class Daemon:
         self.leader: Leader | None = None
         self.value_funds = False  # whether a leader runs the planner, where SciPy is installed
         self.heard: Callable[[m.Event, World], None] = lambda event, world: None  # told of facts and decisions
+        self.observed = Observed() if observe else None
         self._poisoned: set[str] = set()
         self._complained: tuple[type[Exception], float] | None = None  # of what, and when (loop time)
         self._stopping = False
@@ -322,6 +324,8 @@ class Daemon:
         self.heard(event, leader.world)
         _note(journal, event)
         self._note_start(leader.world, event, keys)
+        if self.observed:
+            self.observed.hear(event, leader.world, self.policy, now_ms)
         return True
 
     def _note_start(self, world: World, event: m.Event, keys: set[Key]) -> None:

@@ -78,6 +78,7 @@ class Source:
             policy_error=self.policy_error,
             now_ms=self.daemon.clock.now_ms(),
             budgets=tuple(self.daemon.github.budgets()),
+            observed=self.daemon.observed,
         )
 
     async def switch(self, target: str, on: bool, by: str) -> None:

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.cli.terminal import age, ahead, booting, dollars, plain, price, state, table
+from autoscaler.cli.terminal import age, ahead, booting, dollars, plain, price, span, state, table
 
 Document = dict[str, Any]
 Rendered = Iterator[RenderableType]
@@ -25,6 +25,8 @@ def status(found: Document) -> Rendered:
         yield _blocked(found)
     yield from providers(found)
     yield from funds(found)
+    if found["observed"]:
+        yield from _observed(found["observed"], found["at"])
     cooling = [row for row in found["cooldowns"] if row["state"] != "counting"]
     if cooling:
         yield _cooldowns(cooling, found["at"])
@@ -82,6 +84,28 @@ def _blocked(found: Document) -> Table:
         reason.stylize(style)
         grid.add_row(str(row["jobs"]), reason, row["example"])
     return grid
+
+
+def _observed(found: Document, at: str) -> Rendered:
+    """What jobs on others' runners would have been here."""
+    title = f"Observed for {age(found['since'], at)}" if found["since"] else "Observed: nothing yet"
+    grid = table(
+        title, "runner type", ">jobs", ">waited p50", ">p90", ">here p50", ">p90", ">none here", ">cost here"
+    )
+    for row in found["runner_types"]:
+        waits = [row[kind][name] for kind in ("waited_seconds", "expected_seconds") for name in ("p50", "p90")]
+        grid.add_row(
+            plain(row["runner_type"]),
+            f"{row['jobs']:,}",
+            *("" if each is None else span(each) for each in waits),
+            f"{row['refused']:,}" if row["refused"] else "",
+            dollars(row["cost_usd"]),
+        )
+    yield grid
+    for by in ("provider", "fund"):
+        if sums := found[f"cost_by_{by}"]:
+            costs = ", ".join(f"{name} {dollars(cost)}" for name, cost in sums.items())
+            yield Text.assemble((f"cost here by {by}  ", "dim"), plain(costs))
 
 
 def _cooldowns(rows: list[Document], at: str) -> Table:

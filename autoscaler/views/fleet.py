@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from autoscaler.views import funds as fund_views
+from autoscaler.views import observed
 from autoscaler.views.jobs_and_runners import Document, View, check, job_state, limit_of, unfinished
 from autoscaler.views.prices import prices
 from autoscaler.views.values import UNROUTABLE, offer_words, time, usd
@@ -170,6 +171,7 @@ def summary(view: View) -> Document:
         "blocked": _blocked(world),
         **cooldowns(view),
         "placements": _placements(_recent(world), SHOWN),
+        "observed": observed.summary(view.observed),
         "github": [_budget(view, index) for index in range(len(view.budgets))],
     }
 

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from autoscaler.github.budget import Budget
+from autoscaler.observed import Observed
 from autoscaler.views.newest import Mark, mark_of, newest_first
 from autoscaler.views.values import UNROUTABLE, hold_of, offer_words, seconds, time, usd
 from scheduling import ledger
@@ -36,7 +37,8 @@ JOB_STATES = ("waiting", "queued", "blocked", "unroutable", "in_progress", "comp
 class View:
     """What one answer is made from. `refusals` as in `Plan`; a replica that does not lead may know no offers.
 
-    `policy_error`: why the policy file as it is now does not rule; empty when it does.
+    `policy_error`: why the policy file as it is now does not rule; empty when it does. `observed`: what this
+    replica compared under `--observe`, while it leads.
     """
 
     world: World
@@ -46,6 +48,7 @@ class View:
     policy_error: str
     now_ms: UnixMs
     budgets: tuple[Budget, ...] = ()
+    observed: Observed | None = None
 
 
 class NoSuchThing(Exception):

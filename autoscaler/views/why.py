@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from autoscaler.views import github_budget
+from autoscaler.views import github_budget, observed
 from autoscaler.views.jobs_and_runners import Document, View, job, job_state, runner
 from autoscaler.views.offers import offer_rows, open_row, wish_for
 from autoscaler.views.runner_why import deadline_words, failed_boot, hold_rows, rerun_of, timeline, waited, why_won
@@ -49,6 +49,7 @@ def of_job(view: View, job_: Job) -> Document:
         "runner": None,
         "waited": [],
         "rerun": rerun_of(view, job_),
+        "observed": None,
         "failed_boot": failed_boot(view, job_),
         "timeline": timeline(view, job_),
     }
@@ -253,6 +254,9 @@ def _ran(view: View, job_: Job, found: Document) -> None:
     each = view.world.runners.get(job_.runner)
     if each is None:
         found["sentence"] = _without_runner(job_)
+        if view.observed and (instead := view.observed.jobs.get(job_.key)):
+            found["observed"] = observed.instead_document(instead)
+            found["sentence"] += f" {observed.sentence(instead)}"
         return
     found["runner"] = {
         **runner(view, each),
