@@ -41,6 +41,7 @@ class Report:
     pauses: int = 0
     boundaries: dict[str, int] = field(default_factory=dict)
     not_reached: list[str] = field(default_factory=list)
+    lost_jobs: list[str] = field(default_factory=list)
     machines: int = 0
     repairs: int = 0
     repair_p50_s: float = 0.0
@@ -57,7 +58,10 @@ class Report:
         attempts = _attempts(jobs)
         self.jobs, self.reruns = len(attempts), len(jobs) - len(attempts)
         self.unfinished = sum(job.state != "completed" for job in jobs)
-        self.lost = lost(jobs)
+        self.lost = len(found := lost(jobs))
+        self.lost_jobs = [
+            f"{job.id} {','.join(job.labels)} {job.conclusion} on {job.runner_name}" for job in found
+        ]
         self.doubled = sum(job.starts > 1 for job in jobs)
         self.doubled += sum(job.conclusion != "failure" for tries in attempts for job in tries[:-1])
 
@@ -75,9 +79,10 @@ class Report:
         return any((*promises, self.over_a_fund_micro_usd, self.unfinished))
 
 
-def lost(jobs: Sequence[Job]) -> int:
-    """How many jobs ended without success, and nobody has run them again."""
-    return sum(tries[-1].state == "completed" and tries[-1].conclusion != "success" for tries in _attempts(jobs))
+def lost(jobs: Sequence[Job]) -> list[Job]:
+    """Those that ended without success, and nobody has run them again."""
+    last = [tries[-1] for tries in _attempts(jobs)]
+    return [job for job in last if job.state == "completed" and job.conclusion != "success"]
 
 
 def _attempts(jobs: Sequence[Job]) -> Collection[list[Job]]:
