@@ -29,7 +29,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from autoscaler.sandbox.github_records import Patience
 from autoscaler.sandbox.surroundings import Surroundings
 from autoscaler.store import codec
 from autoscaler.store.keys import Keys
@@ -62,7 +61,6 @@ class Run:
         epoch_ms = int(time.time() * 1000)
         self.clock = shared_clock(epoch_ms, storm.speed)
         self.around = Surroundings(self.clock, directory, seed=storm.seed, fleet=FLEET)
-        self.around.github.state.patience = Patience(lost_ms=120_000)
         self.server = Server(directory / "redis")
         options = ("--epoch-ms", str(epoch_ms), "--speed", str(storm.speed), "--lease", str(storm.lease_s))
         self.env: dict[str, str] = {}
