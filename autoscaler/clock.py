@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 
 from scheduling.model import DurationMs, UnixMs
+
+YEARS = range(2000, 3000)
+"""Of times that others tell us: far from the ends of the calendar, where arithmetic and printing fail."""
 
 
 class Clock:
@@ -32,3 +36,11 @@ class Clock:
     def real_seconds(self, ms: DurationMs) -> float:
         """How long a duration of this clock takes, for timeouts of waits."""
         return max(0.0, ms / 1000 / self.speed)
+
+
+def unix_ms(text: str) -> UnixMs:
+    """RFC 3339 (UTC where it names no zone) to Unix ms. ValueError: it is none, or not of these centuries."""
+    at = datetime.fromisoformat(text)
+    if at.year not in YEARS:
+        raise ValueError(f"the time {text[:40]!r} is not of the years {YEARS[0]} to {YEARS[-1]}")
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

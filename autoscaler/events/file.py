@@ -12,12 +12,12 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Self
 
 import msgspec
 
+from autoscaler.clock import unix_ms
 from scheduling.model import UnixMs
 
 LINE_MAX = 25 * 1024 * 1024
@@ -61,7 +61,7 @@ def stream(path: Path, warn: Warn) -> Iterator[tuple[int, Delivery]]:
         for number, _, line in lines(_unpacked(file, warn), warn):
             try:
                 found = _DECODER.decode(line)
-                at_ms = _unix_ms(found.at)
+                at_ms = unix_ms(found.at)
             except _BROKEN as error:
                 warn(number, f"is no recorded delivery ({error}); left out")
                 continue
@@ -152,7 +152,7 @@ class EventFile:
     def _index_line(self, number: int, offset: int, line: bytes, seen: set[str]) -> None:
         try:
             found = _DECODER.decode(line)
-            at_ms = _unix_ms(found.at)
+            at_ms = unix_ms(found.at)
         except _BROKEN as error:
             self._warn(number, f"is no recorded delivery ({error}); left out")
             return
@@ -169,8 +169,3 @@ class EventFile:
 def told(path: Path, number: int, text: str) -> str:
     """A warning as people read it."""
     return f"{path}:{number}: {text}" if number else f"{path}: {text}"
-
-
-def _unix_ms(text: str) -> UnixMs:
-    at = datetime.fromisoformat(text)
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -7,10 +7,10 @@ status waiting, and a queued job with a runner. The action decides the state, ne
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import msgspec
 
+from autoscaler.clock import unix_ms
 from scheduling.lifecycle import JobState
 from scheduling.messages import JobReported
 from scheduling.model import UnixMs
@@ -103,11 +103,10 @@ def _labels(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _unix_ms(time: str | None) -> UnixMs:
-    """RFC 3339 to Unix ms; 0 where it is missing or unreadable."""
+    """RFC 3339 to Unix ms; 0 where it is missing or no time that can be."""
     if not time:
         return 0
     try:
-        parsed = datetime.fromisoformat(time)
-        return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
+        return unix_ms(time)
+    except ValueError:
         return 0

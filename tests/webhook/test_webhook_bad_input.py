@@ -12,6 +12,7 @@ import pytest
 
 from autoscaler.http import webhook
 from autoscaler.http.body import BodyReader
+from scheduling.messages import JobReported
 
 from .conftest import Site, payload, signature
 from .test_webhook import raw_request
@@ -143,3 +144,16 @@ async def test_strangers_cannot_fill_the_memory(site: Site) -> None:
     assert response.status == 503
     assert (await site.deliver(payload())).status == 202
     holding.close()
+
+
+@pytest.mark.parametrize(
+    "time", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "1969-12-31T00:00:00Z"]
+)
+async def test_a_time_at_an_end_of_the_calendar_is_no_time(site: Site, time: str) -> None:
+    """Printing it would fail, on every page that shows the job."""
+    sent = payload()
+    sent["workflow_job"] |= {"created_at": time, "started_at": time, "completed_at": time}
+    assert (await site.deliver(sent)).status == 202
+    [event] = await site.events()
+    assert isinstance(event, JobReported)
+    assert (event.created_ms, event.started_ms, event.completed_ms) == (0, 0, 0)
