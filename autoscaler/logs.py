@@ -92,10 +92,17 @@ class PlainFormatter(logging.Formatter):
         return REDACTOR.clean("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in line))
 
 
+def _is_noise(record: logging.LogRecord) -> bool:
+    """A stranger sent what is no HTTP: it was answered with 400, and its bytes belong in no log."""
+    error = record.exc_info[1] if record.exc_info else None
+    return any(base.__name__ == "HttpProcessingError" for base in type(error).__mro__)
+
+
 def set_up(stream: TextIO | None = None, level: int = INFO) -> None:
     """Send all logs of this process to `stream` (None: stderr). Chatty libraries speak from warnings on."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
+    handler.addFilter(lambda record: not _is_noise(record))
     handler.setFormatter(PlainFormatter() if stream.isatty() else JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in (

@@ -71,7 +71,7 @@ class HostAuth:
         where, keeper, host = self.named(request)
         stated = bearer(request)
         head = stated.rpartition(".")[0]
-        good = hmac.compare_digest(stated.encode(), self.secret(where, head).encode())
+        good = hmac.compare_digest(digest(stated), digest(self.secret(where, head)))
         by = head.partition("~")[0]
         if good and by in keeper.sponsors.values():
             known = await self._board.joined(where)

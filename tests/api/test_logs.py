@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -9,6 +10,8 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from autoscaler import logs
 
@@ -92,3 +95,18 @@ def test_chatty_libraries_speak_from_warnings_on() -> None:
     logging.getLogger("httpx").info("GET https://api.github.com/app")
     logging.getLogger("autoscaler").info("hello")
     assert out.getvalue().count("\n") == 1
+
+
+async def test_what_is_no_http_leaves_nothing_in_the_log() -> None:
+    """Anybody can send it, as often as they like; and its bytes may be somebody's token."""
+    out = io.StringIO()
+    logs.set_up(out)
+    server = TestServer(web.Application())
+    await server.start_server()
+    for sent in (b"GET / HTTP/1.1\r\nAuthorization: token-of-a-person\x00\r\n\r\n", b"\x16\x03\x01" * 9):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(sent + b"\r\n\r\n")
+        assert b" 400 " in await reader.readline()
+        writer.close()
+    await server.close()
+    assert out.getvalue() == ""

@@ -39,6 +39,14 @@ def sha256(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
+async def raw_status(port: int, path: bytes, token: bytes) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST /host/v1/%b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\n\r\n" % (path, token))
+    status = int((await reader.readline()).split()[1])
+    writer.close()
+    return status
+
+
 class Daemon:
     """The endpoints over a real store; `provider` is built anew when the policy changes."""
 
@@ -91,6 +99,10 @@ async def test_each_host_gets_a_secret_of_its_own_that_only_it_can_use(daemon):
     assert (await daemon.poll(joined["secret"]))[0] == 200
     for wrong in ("alice", joined["secret"][:-1] + "x", "é", "alice~0.", f"{joined['secret']}.{joined['secret']}"):
         assert (await daemon.poll(wrong))[0] == 401
+    assert (
+        await raw_status(daemon.client.port, b"lab/attic/poll", b"\xff\xfe") == 401
+    )  # a header may hold any bytes
+    assert await raw_status(daemon.client.port, b"join", b"\xff\xfe") == 401
     assert (await daemon.post("lab/attic/poll", joined["secret"], b"{"))[0] == 400
     assert (await daemon.post("lab/barn/poll", joined["secret"], {}))[0] == 404
     assert (await daemon.post("lab/Attic;/poll", joined["secret"], {}))[0] == 404
