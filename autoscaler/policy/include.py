@@ -42,6 +42,10 @@ def _read(name: str, whole: Tree, seen: set[str]) -> None:
         for file in found:
             if os.path.realpath(file) in seen:
                 continue
+            if _may_block(file):
+                text = f"{show(pattern)} matches {show(file)}, a pipe or a device: remove it, or name files only"
+                whole.problems.append(Problem(tree.mark(path), path, text))
+                continue
             if len(seen) >= MAX_FILES:
                 text = f"{show(pattern)} makes more than {MAX_FILES} files"
                 whole.problems.append(Problem(tree.mark(path), path, text))
@@ -55,6 +59,11 @@ def _found(name: str, pattern: str) -> list[str]:
         return sorted(glob.glob(os.path.join(glob.escape(folder), pattern), recursive=True))
     except (ValueError, OSError):  # no possible file name
         return []
+
+
+def _may_block(file: str) -> bool:
+    """A daemon that reloads must not wait for somebody who writes into a pipe."""
+    return os.path.exists(file) and not (os.path.isfile(file) or os.path.isdir(file))
 
 
 def _join(tree: Tree, whole: Tree) -> None:

@@ -55,7 +55,8 @@ def _text(details: ErrorDetails, model: type[BaseModel], path: Path) -> str:
         return str(context.get("error", details["msg"]))
     if kind in ("literal_error", "enum"):
         choices = re.findall(r"'([^']*)'", context["expected"]) or [str(context["expected"])]
-        return f"expected {either(choices)}, got {show(found)}{did_you_mean(found, choices)}"
+        mend = "; remove the quotes" if found in choices else did_you_mean(found, choices)
+        return f"expected {either(choices)}, got {show(found)}{mend}"
     if kind == "too_short" and isinstance(found, list | dict):
         return "must not be empty: write at least one, or remove the key"
     return f"expected {_expected(kind, context, details['msg'])}, got {show(found)}{_mend(kind, found)}"

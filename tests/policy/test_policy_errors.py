@@ -13,6 +13,7 @@ from tests.policy.policies import SMALL, Folder, changed
     ("old", "new", "report"),
     [
         ("version: 1", "version: 2", "policy.yaml:1: version: expected `1`, got `2`"),
+        ("version: 1", 'version: "1"', "policy.yaml:1: version: expected `1`, got `1`; remove the quotes"),
         ("version: 1", "version: one", "policy.yaml:1: version: expected `1`, got `one`"),
         ("kind: sim", "kid: sim", "policy.yaml:3: providers.lab.kid: unknown key; did you mean `kind`?"),
         ("kind: sim", "kind: sims", "there is no provider kind `sims`; installed: aws, azure, gcp, kubernetes, sim, ssh; did you mean `sim`?"),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.policy.policies import SMALL, Folder, changed
@@ -86,3 +88,12 @@ def test_another_version_in_an_included_file(folder: Folder) -> None:
 @pytest.mark.parametrize("pattern", ['""', "5", "[a]", '"a\\0b"'])
 def test_patterns_that_are_none(folder: Folder, pattern: str) -> None:
     assert "policy.yaml:8: include[0]: " in folder.errors(SMALL + f"include: [{pattern}]\n")
+
+
+def test_an_included_pipe_is_named_and_never_waited_for(folder: Folder) -> None:
+    """A reload reads includes inside the daemon's loop: a pipe that nobody writes to would hold it for ever."""
+    folder.write("", "sponsors/note.txt")
+    os.mkfifo(folder.path / "sponsors/gift.yaml")
+    report = folder.errors(SMALL + "include: [sponsors/*.yaml]\n")
+    assert "policy.yaml:8: include[0]: `sponsors/*.yaml` matches `" in report
+    assert "a pipe or a device" in report
