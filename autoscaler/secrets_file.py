@@ -18,8 +18,9 @@ def read_bytes(path: Path) -> bytes:
     """The file's content; `SettingsError` when it cannot be read."""
     try:
         return path.read_bytes()
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read ({error.strerror}); create it or name another file") from None
+    except (OSError, ValueError) as error:  # ValueError: no possible name
+        reason = getattr(error, "strerror", None) or error
+        raise SettingsError(f"{path} cannot be read ({reason}); create it or name another file") from None
 
 
 def secret_lines(path: Path) -> tuple[bytes, ...]:

@@ -243,15 +243,16 @@ def _api_tokens(path: Path) -> tuple[ApiToken, ...]:
 def _entries(path: Path, keys: set[str]) -> list[tuple[str, dict[str, Any]]]:
     """The mappings of a YAML list, each with `file:line`; every key is required and no other is known."""
     expected = f"expected a YAML list of {{{', '.join(sorted(keys))}}}"
+    content = read_bytes(path)
     try:
-        loader = yaml.SafeLoader(read_bytes(path))
+        loader = yaml.SafeLoader(content)
         root = loader.get_single_node()
         nodes = root.value if isinstance(root, yaml.SequenceNode) else []
         found = [(f"{path}:{node.start_mark.line + 1}", loader.construct_document(node)) for node in nodes]
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ValueError(f"{path}{line}: not YAML ({error.problem}); {expected}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not YAML ({str(error).splitlines()[0]}); {expected}") from None
     if not found:
         raise ValueError(f"{path}: {expected}")

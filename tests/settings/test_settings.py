@@ -124,6 +124,9 @@ def test_a_bad_value_names_its_variable_and_what_was_expected(variable: str, val
         ("AUTOSCALER_GITHUB_APPS_FILE", "- a: !!python/object:os.system x\n", "FILE:1: "),
         ("AUTOSCALER_GITHUB_APPS_FILE", "- a: \x00\n", "FILE: not YAML"),
         ("AUTOSCALER_GITHUB_APPS_FILE", "- one\n", "FILE:1: expected a YAML list"),
+        ("AUTOSCALER_GITHUB_APPS_FILE", "[" * 5000, "FILE: not YAML"),
+        ("AUTOSCALER_GITHUB_APPS_FILE", "- 2026-13-45\n", "FILE: not YAML (month must be"),
+        ("AUTOSCALER_GITHUB_APPS_FILE", '- {app_id: 1, private_key_file: "\\0"}\n', "FILE:1: private_key_file: "),
         ("AUTOSCALER_GITHUB_APPS_FILE", "\n- app_id: 1\n", "FILE:2: missing key 'private_key_file'"),
         (
             "AUTOSCALER_GITHUB_APPS_FILE",
