@@ -52,6 +52,7 @@ def run(
     except OSError as error:
         return _problem(f"{events} cannot be read ({error.strerror}); name a file of recorded deliveries")
     if not len(recorded):
+        _warn(recorded.warnings)
         return _problem(f"{events} holds no queued job: nothing can be tried on it")
     return on(
         recorded, policies, world=world, report=report, seed=seed, compare_live=compare_live, as_json=as_json

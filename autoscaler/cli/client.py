@@ -32,7 +32,8 @@ class Client:
         self._opener = build_opener(_NoRedirect)
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Document:
-        return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None)
+        asked = f"?{urlencode(query, errors='replace')}" if query else ""
+        return self._ask("GET", path + asked, None)
 
     def post(self, path: str, body: Document) -> Document:
         return self._ask("POST", path, json.dumps(body).encode())
@@ -65,6 +66,11 @@ class Client:
                 f"what answers at {self._settings.api_url} is no autoscaler; check AUTOSCALER_API_URL"
             )
         return found
+
+
+def _segment(name: str) -> str:
+    """One segment of a path; what is no text finds nothing."""
+    return quote(name, safe="", errors="replace")
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -108,7 +114,7 @@ def why(subject: str, *, as_json: bool) -> int:
     """`why JOB_ID`: GET /api/v1/jobs/JOB_ID on one screen; `why fund:NAME` likewise of a fund."""
     if subject.startswith("fund:"):
         return _why_fund(subject.removeprefix("fund:"), as_json=as_json)
-    found = _client().get(f"jobs/{quote(subject, safe='')}")
+    found = _client().get(f"jobs/{_segment(subject)}")
     if as_json:
         return print_json(found)
     from autoscaler.cli import terminal
@@ -119,7 +125,7 @@ def why(subject: str, *, as_json: bool) -> int:
 
 
 def _why_fund(name: str, *, as_json: bool) -> int:
-    found = _client().get(f"funds/{quote(name, safe='')}")
+    found = _client().get(f"funds/{_segment(name)}")
     if as_json:
         return print_json(found)
     from autoscaler.cli import tables, terminal
@@ -130,7 +136,7 @@ def _why_fund(name: str, *, as_json: bool) -> int:
 
 def fund_spent(name: str, amount: str, *, as_json: bool) -> int:
     """`funds set NAME --spent AMOUNT`: POST /api/v1/funds/NAME/spent."""
-    found = _client().post(f"funds/{quote(name, safe='')}/spent", {"spent": amount})
+    found = _client().post(f"funds/{_segment(name)}/spent", {"spent": amount})
     if as_json:
         return print_json(found)
     print(f"{found['fund']}: ${found['spent_usd']} spent by now (stated by {found['by']})")
@@ -139,7 +145,7 @@ def fund_spent(name: str, amount: str, *, as_json: bool) -> int:
 
 def fund_statement(name: str, month: str, *, as_json: bool) -> int:
     """`funds statement NAME --month M`: GET /api/v1/funds/NAME/statement."""
-    found = _client().get(f"funds/{quote(name, safe='')}/statement", {"month": month})
+    found = _client().get(f"funds/{_segment(name)}/statement", {"month": month})
     if as_json:
         return print_json(found)
     from autoscaler.cli import tables, terminal
@@ -162,7 +168,7 @@ def switch(name: str, target: str, *, as_json: bool) -> int:
 def host_switch(name: str, host: str, minutes: int | None, *, as_json: bool) -> int:
     """`host pause`, `host resume`, `host keep`: POST /host/v1/PROVIDER/HOST/NAME."""
     body = {} if minutes is None else {"minutes": minutes}
-    found = _client().post_to_host(f"{quote(host)}/{name}", body)
+    found = _client().post_to_host(f"{quote(host, errors='replace')}/{name}", body)
     if as_json:
         return print_json(found)
     keeps = (

@@ -72,12 +72,16 @@ async def _verify(settings: Settings, path: Path) -> list[Any]:
     from autoscaler import verify as room
     from autoscaler.policy.file import load
     from autoscaler.serve import Replica
+    from autoscaler.store.link import StoreAway
 
     clock = Clock()
     replica = Replica(_beside_a_daemon(settings), load(path, clock.now_ms()), clock)
     try:
-        await replica.store.open()
-        await replica.store.ping()
+        try:
+            await replica.store.open()
+            await replica.store.ping()
+        except StoreAway as error:
+            raise StoreAway(f"the store does not answer: {error}; see AUTOSCALER_REDIS_URL") from None
         await replica.github.open()
         return await room.verify(replica.store, settings.fleet, replica.daemon.parts.providers, replica.github)
     finally:

@@ -7,6 +7,8 @@ client commands start at once.
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,27 +17,46 @@ from typing import Any, TypeAlias
 from autoscaler.cli import help as text
 from autoscaler.cli import hosts as cli_hosts
 from autoscaler.cli import trials as cli_trials
-from autoscaler.cli.usage import PROBLEMS, WRONG, Unusable
+from autoscaler.cli.usage import PROBLEMS, WRONG, Unusable, repository
 from scheduling.lifecycle import RunnerState
 
 Run = Callable[[argparse.Namespace], int]
 Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
-READABLE = ("SettingsError", "ClientError", "PolicyError", "EmbeddedError", "StoreAway", "MissingSdk")
+READABLE = (
+    "SettingsError",
+    "ClientError",
+    "PolicyError",
+    "EmbeddedError",
+    "StoreAway",
+    "MissingSdk",
+    "GitHubError",
+)
 """Errors whose text was written for the person at the terminal; by name, so that nothing is imported for it."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
+"""Of what takes our output, or files of ours: nothing that a program can mend."""
 JOB_STATES = ("waiting", "queued", "blocked", "unroutable", "in_progress", "completed")
 RUNNER_STATES = ("live", *(state.value for state in RunnerState))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Wrong usage ends in SystemExit(2), as argparse does it."""
+    _use_any_terminal()
     parsed = parser().parse_args(arguments)
     run: Run = parsed.run
     try:
-        return run(parsed)
+        code = run(parsed)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say_no_more()
+        return PROBLEMS
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _say_no_more()
+        print(f"autoscaler: cannot write {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
         return PROBLEMS
     except Unusable as error:
         print(f"autoscaler: {error}", file=sys.stderr)
@@ -45,6 +66,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"autoscaler: {error}", file=sys.stderr)
         return PROBLEMS
+
+
+def _use_any_terminal() -> None:
+    """Characters that the terminal does not have become `?`; closed streams swallow what is said."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  - for as long as the process lives
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _say_no_more() -> None:
+    """What is still in stdout's buffer goes nowhere, so that nothing fails when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # ---- what there is -----------------------------------------------------------------------------------------
@@ -100,7 +135,7 @@ def _serve_commands(commands: Commands) -> None:
     serve.add_argument("--role", choices=("all", "ingest", "scheduler"), default="all", help=text.ROLE)
     serve.add_argument("--observe", action="store_true", help="decide everything, launch nothing")
     serve.add_argument(
-        "--poll", metavar="OWNER/REPO", action="append", default=[], type=_repository, help=text.POLL
+        "--poll", metavar="OWNER/REPO", action="append", default=[], type=repository, help=text.POLL
     )
     serve.add_argument("--record", metavar="DIR", help="record the deliveries, redacted, for backtests")
     demo = _add(commands, "demo", _demo)
@@ -123,7 +158,7 @@ def _policy_commands(commands: Commands) -> None:
     explain = _add(policy, "policy explain", _policy_explain)
     explain.add_argument("file", metavar="FILE")
     explain.add_argument("--labels", required=True, metavar="A,B", help="the job's `runs-on`, comma-separated")
-    explain.add_argument("--repository", required=True, metavar="OWNER/NAME")
+    explain.add_argument("--repository", required=True, type=repository, metavar="OWNER/REPO")
     explain.add_argument("--event", default="push", help="what started its run (default: push)")
     explain.add_argument(
         "--ref", default="", help="its ref, such as refs/heads/main (default: none that a rule names)"
@@ -253,8 +288,6 @@ def _policy_explain(args: argparse.Namespace) -> int:
     from autoscaler.cli.explain import Question
 
     labels = tuple(label.strip() for label in args.labels.split(",") if label.strip())
-    if args.repository.count("/") != 1:
-        raise Unusable(f"--repository: {args.repository!r} is not OWNER/NAME")
     question = Question(labels, args.repository, args.event, args.fork, args.ref)
     return commands.explain(args.file, question, args.at, args.json)
 
@@ -341,12 +374,6 @@ def _count(value: str) -> int:
 def _limit(value: str) -> str:
     if not (value.isdecimal() and 1 <= int(value) <= 1000):
         raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1 to 1000")
-    return value
-
-
-def _repository(value: str) -> str:
-    if value.count("/") != 1 or not all(value.split("/")):
-        raise argparse.ArgumentTypeError(f"{value!r} is not OWNER/REPO")
     return value
 
 

@@ -6,12 +6,14 @@ import argparse
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from autoscaler.cli.usage import Unusable
+from autoscaler.cli.usage import Unusable, repository
 
 
 def add_backtest(command: argparse.ArgumentParser) -> None:
     command.add_argument("events", nargs="?", metavar="EVENTS", help="recorded events, JSON Lines, plain or .gz")
-    command.add_argument("--from-github", metavar="OWNER/REPO", help="instead: the history of this repository")
+    command.add_argument(
+        "--from-github", type=repository, metavar="OWNER/REPO", help="instead: the history of this repository"
+    )
     command.add_argument(
         "--since", default="7d", metavar="AGE", help="how far back that history goes (default: 7d)"
     )
@@ -27,14 +29,16 @@ def add_backtest(command: argparse.ArgumentParser) -> None:
 
 
 def add_record(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--repository", required=True, metavar="OWNER/REPO")
+    command.add_argument("--repository", required=True, type=repository, metavar="OWNER/REPO")
     command.add_argument("--since", default="7d", metavar="AGE", help="how far back (default: 7d)")
     command.add_argument("--out", metavar="FILE", help="where to (default: OWNER-REPO.jsonl.gz)")
 
 
 def add_record_csv(command: argparse.ArgumentParser) -> None:
     command.add_argument("tables", nargs="+", metavar="FILE", help="a table with one row a job, plain or .gz")
-    command.add_argument("--repository", default="", metavar="OWNER/REPO", help="where no column names it")
+    command.add_argument(
+        "--repository", type=repository, metavar="OWNER/REPO", help="where no column names it"
+    )
     command.add_argument(
         "--time-zone", default="UTC", metavar="ZONE", help="of times that have no offset (default: UTC)"
     )
@@ -52,7 +56,7 @@ def backtest(args: argparse.Namespace) -> int:
         more = {"world": world, "report": report, "seed": args.seed, "as_json": args.json}
         more["compare_live"] = args.compare_live
         return command.run(Path(args.events), policies, **more)
-    since_ms, until_ms, token, url = _history(args.from_github, args.since)
+    since_ms, until_ms, token, url = _history(args.since)
     return command.from_github(
         args.from_github,
         since_ms,
@@ -70,8 +74,8 @@ def backtest(args: argparse.Namespace) -> int:
 def record(args: argparse.Namespace) -> int:
     from autoscaler.events import from_github as record_github
 
-    since_ms, until_ms, token, url = _history(args.repository, args.since)
-    out = Path(args.out or f"{args.repository.replace('/', '-')}.jsonl.gz")
+    since_ms, until_ms, token, url = _history(args.since)
+    out = _out(args.out or f"{args.repository.replace('/', '-')}.jsonl.gz")
     return record_github.run(args.repository, since_ms, until_ms, out, token, url, args.json)
 
 
@@ -79,17 +83,15 @@ def record_csv(args: argparse.Namespace) -> int:
     from autoscaler.events import from_csv
 
     tables = [Path(name) for name in args.tables]
-    if args.repository and args.repository.count("/") != 1:
-        raise Unusable(f"--repository: {args.repository!r} is not OWNER/REPO")
     try:
         zone = ZoneInfo(args.time_zone)
     except (ValueError, OSError, KeyError):
         raise Unusable(f"--time-zone: {args.time_zone!r} is no zone such as UTC or Europe/Berlin") from None
-    out = Path(args.out) if args.out else tables[0].with_name(f"{tables[0].name.partition('.')[0]}.jsonl.gz")
-    return from_csv.run(tables, out, args.repository, zone, args.json)
+    out = _out(args.out or str(tables[0].parent / f"{tables[0].name.partition('.')[0]}.jsonl.gz"))
+    return from_csv.run(tables, out, args.repository or "", zone, args.json)
 
 
-def _history(repository: str, since: str) -> tuple[int, int, str, str]:
+def _history(since: str) -> tuple[int, int, str, str]:
     """From when, until when, and with which token at which GitHub."""
     import os
 
@@ -98,8 +100,6 @@ def _history(repository: str, since: str) -> tuple[int, int, str, str]:
     from autoscaler.settings import from_env
     from autoscaler.units import duration
 
-    if repository.count("/") != 1:
-        raise Unusable(f"{repository!r} is not OWNER/REPO")
     try:
         age_ms = duration(since)
     except ValueError as error:
@@ -109,6 +109,12 @@ def _history(repository: str, since: str) -> tuple[int, int, str, str]:
     logs.REDACTOR.hide([token] if token else [])
     now_ms = Clock().now_ms()
     return now_ms - age_ms, now_ms, token, settings.github_url
+
+
+def _out(name: str) -> Path:
+    if Path(name).is_dir():
+        raise Unusable(f"--out: {name!r} is a folder; name a file")
+    return Path(name)
 
 
 def _path(name: str | None) -> Path | None:

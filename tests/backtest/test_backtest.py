@@ -255,7 +255,12 @@ def test_files_that_cannot_be_used(
     assert run(tmp_path / "missing.jsonl", [policy("small")]) == 1
     assert "cannot be read" in capsys.readouterr().err
     assert run(write([b"{}"]), [policy("small")]) == 1
-    assert "holds no queued job" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "holds no queued job" in said
+    assert ":1: is no recorded delivery" in said
+    impossible = {**story(10, at=0)[0], "at": "9999-12-31T23:59:59-23:59"}
+    assert run(write([impossible]), [policy("small")]) == 1
+    assert "is not of the years 2000 to 2999" in capsys.readouterr().err
     assert run(write(story(10, at=0)), [policy("small", text="version: 2")]) == 1
     assert "small.yaml:1: version" in capsys.readouterr().err
     with pytest.raises(Unusable):

@@ -174,6 +174,11 @@ async def test_what_is_no_daemon_is_told(
         "policy",
         "policy explain f --labels a --repository x",
         "policy explain f --labels a --repository o/r --at yesterday",
+        "policy explain f --labels a --repository /",
+        "record from-github --repository ../..",
+        "record from-github --repository o/r --out .",
+        "backtest --from-github o/r/s",
+        "serve --poll o/..",
     ],
 )
 async def test_wrong_usage_ends_with_2(terminal: Terminal, arguments: str) -> None:
@@ -201,12 +206,13 @@ async def test_help_names_every_variable_of_the_environment(terminal: Terminal) 
 def test_errors_that_are_shown_as_they_are_exist() -> None:
     from autoscaler import secrets_file
     from autoscaler.cli import client
+    from autoscaler.github import errors as github_errors
     from autoscaler.policy import tree as policy_tree
     from autoscaler.store import embedded
     from autoscaler.store import link as redis_link
     from providers import base
 
-    rooms = (client, embedded, policy_tree, redis_link, secrets_file, base)
+    rooms = (client, embedded, github_errors, policy_tree, redis_link, secrets_file, base)
     assert all(any(hasattr(room, name) for room in rooms) for name in cli.READABLE)
 
 
