@@ -36,9 +36,7 @@ def add_record(command: argparse.ArgumentParser) -> None:
 
 def add_record_csv(command: argparse.ArgumentParser) -> None:
     command.add_argument("tables", nargs="+", metavar="FILE", help="a table with one row a job, plain or .gz")
-    command.add_argument(
-        "--repository", type=repository, metavar="OWNER/REPO", help="where no column names it"
-    )
+    command.add_argument("--repository", type=repository, metavar="OWNER/REPO", help="where no column names it")
     command.add_argument(
         "--time-zone", default="UTC", metavar="ZONE", help="of times that have no offset (default: UTC)"
     )
@@ -88,6 +86,8 @@ def record_csv(args: argparse.Namespace) -> int:
     except (ValueError, OSError, KeyError):
         raise Unusable(f"--time-zone: {args.time_zone!r} is no zone such as UTC or Europe/Berlin") from None
     out = _out(args.out or str(tables[0].parent / f"{tables[0].name.partition('.')[0]}.jsonl.gz"))
+    if out.exists() and any(table.exists() and out.samefile(table) for table in tables):
+        raise Unusable(f"--out: {str(out)!r} is one of the tables; name another file")
     return from_csv.run(tables, out, args.repository or "", zone, args.json)
 
 

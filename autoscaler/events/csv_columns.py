@@ -121,7 +121,7 @@ class Columns:
             return None
         try:
             at = time(text, self.zone)
-        except (ValueError, OverflowError, OSError):
+        except (ValueError, ArithmeticError, OSError):
             raise self._unfit(meaning, "a time such as `2026-03-02T12:00:00Z`", text) from None
         return at if at > EPOCH else None
 
@@ -139,7 +139,7 @@ class Columns:
         text = self.cell(row, meaning)
         if not text:
             return otherwise
-        if not text.isdecimal() or not 0 < int(text) < 2**63:
+        if not text.isdecimal() or len(text) > 19 or not 0 < int(text) < 2**63:
             raise self._unfit(meaning, "a whole number", text)
         return int(text)
 

@@ -110,6 +110,8 @@ def test_rows_that_cannot_be_used_are_warnings_with_their_lines(
         "1,octo/app,linux,2026-03-02T12:00:00Z,,,,again",
         "9,octo/app,linux,2026-03-02T12:00:00Z,,2026-03-02T12:10:00Z,success,",
         "10,octo/app,linux,,,,,",
+        "11,octo/app,linux,12345,,,,",
+        f"{'9' * 5000},octo/app,linux,2026-03-02T12:00:00Z,,,,",
     )
     assert main(["record", "from-csv", str(path)]) == 0
     err = capsys.readouterr().err.splitlines()
@@ -123,6 +125,8 @@ def test_rows_that_cannot_be_used_are_warnings_with_their_lines(
         "11: job 1, attempt 1, was in an earlier row; row left out",
         "12: it completed and never started, and its conclusion is neither cancelled nor skipped; row left out",
         "13: column queued_at: expected a time, got nothing; row left out",
+        "14: column queued_at: expected a time such as `2026-03-02T12:00:00Z`, got `12345`; row left out",
+        f"15: column id: expected a whole number, got `{'9' * 57}...`; row left out",
     ]
     assert [job["name"] for job in jobs(tmp_path / "jobs.jsonl.gz")] == ["one", "five\nin two lines"]
 
@@ -158,7 +162,11 @@ def test_usage_and_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.Capt
     assert main(["record", "from-csv", str(path)]) == 1
     assert "no row can be used: nothing was written" in capsys.readouterr().err
     assert main(["record", "from-csv", str(path), "--time-zone", "Moon/Sea"]) == 2
-    assert main(["record", "from-csv", str(path), "--repository", "octo"]) == 2
+    assert main(["record", "from-csv", str(path), "--out", str(tmp_path)]) == 2
+    assert main(["record", "from-csv", str(path), "--out", str(path)]) == 2  # the table would be lost
+    assert "is one of the tables; name another file" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["record", "from-csv", str(path), "--repository", "octo"])
 
 
 def test_a_cut_gzip_is_used_up_to_its_break(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
