@@ -14,10 +14,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from autoscaler.cli import arguments
 from autoscaler.cli import help as text
 from autoscaler.cli import hosts as cli_hosts
 from autoscaler.cli import trials as cli_trials
-from autoscaler.cli.usage import PROBLEMS, WRONG, Unusable, repository
+from autoscaler.cli.usage import PROBLEMS, WRONG, Unusable
 from scheduling.lifecycle import RunnerState
 
 Run = Callable[[argparse.Namespace], int]
@@ -38,10 +39,10 @@ JOB_STATES = ("waiting", "queued", "blocked", "unroutable", "in_progress", "comp
 RUNNER_STATES = ("live", *(state.value for state in RunnerState))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Wrong usage ends in SystemExit(2), as argparse does it."""
     _use_any_terminal()
-    parsed = parser().parse_args(arguments)
+    parsed = parser().parse_args(given)
     run: Run = parsed.run
     try:
         code = run(parsed)
@@ -135,17 +136,21 @@ def _serve_commands(commands: Commands) -> None:
     serve.add_argument("--role", choices=("all", "ingest", "scheduler"), default="all", help=text.ROLE)
     serve.add_argument("--observe", action="store_true", help="decide everything, launch nothing")
     serve.add_argument(
-        "--poll", metavar="OWNER/REPO", action="append", default=[], type=repository, help=text.POLL
+        "--poll", metavar="OWNER/REPO", action="append", default=[], type=arguments.repository, help=text.POLL
     )
     serve.add_argument("--record", metavar="DIR", help="record the deliveries, redacted, for backtests")
     demo = _add(commands, "demo", _demo)
-    demo.add_argument("--jobs", type=_count, default=200, metavar="N", help="jobs with --exit (default: 200)")
+    demo.add_argument(
+        "--jobs", type=arguments.count, default=200, metavar="N", help="jobs with --exit (default: 200)"
+    )
     demo.add_argument(
         "--seed", type=int, default=1, metavar="S", help="same seed, same jobs and faults (default: 1)"
     )
-    demo.add_argument("--speed", type=_positive, default=60.0, metavar="X", help="times real time (default: 60)")
     demo.add_argument(
-        "--port", type=_port, default=0, metavar="P", help="of dashboard and API (default: a free one)"
+        "--speed", type=arguments.positive, default=60.0, metavar="X", help="times real time (default: 60)"
+    )
+    demo.add_argument(
+        "--port", type=arguments.port, default=0, metavar="P", help="of dashboard and API (default: a free one)"
     )
     demo.add_argument("--exit", action="store_true", help="stop when all jobs are done, and print the summary")
 
@@ -158,7 +163,7 @@ def _policy_commands(commands: Commands) -> None:
     explain = _add(policy, "policy explain", _policy_explain)
     explain.add_argument("file", metavar="FILE")
     explain.add_argument("--labels", required=True, metavar="A,B", help="the job's `runs-on`, comma-separated")
-    explain.add_argument("--repository", required=True, type=repository, metavar="OWNER/REPO")
+    explain.add_argument("--repository", required=True, type=arguments.repository, metavar="OWNER/REPO")
     explain.add_argument("--event", default="push", help="what started its run (default: push)")
     explain.add_argument(
         "--ref", default="", help="its ref, such as refs/heads/main (default: none that a rule names)"
@@ -189,7 +194,7 @@ def _client_commands(commands: Commands) -> None:
     runners.add_argument("--provider", default="", metavar="NAME")
     runners.add_argument("--type", default="", metavar="NAME", dest="runner_type", help="a runner type")
     for command in (jobs, runners):
-        command.add_argument("--limit", type=_limit, metavar="N", help="rows, 1 to 1000 (default: 100)")
+        command.add_argument("--limit", type=arguments.limit, metavar="N", help="rows, 1 to 1000 (default: 100)")
         command.add_argument(
             "--after", default="", metavar="MARK", help="the page after the one that named this mark"
         )
@@ -211,7 +216,7 @@ def _switch_commands(commands: Commands) -> None:
         _add(commands, name, _switch(name)).set_defaults(target="")
     for name in ("drain", "undrain"):
         _add(commands, name, _switch(name)).add_argument(
-            "target", type=_target, metavar="TARGET", help=text.TARGET
+            "target", type=arguments.target, metavar="TARGET", help=text.TARGET
         )
 
 
@@ -236,7 +241,7 @@ def _check_commands(commands: Commands) -> None:
     check.add_argument(
         "--canary", action="store_true", help="launch one machine, time it, look around, destroy it"
     )
-    check.add_argument("--listen", type=_address, metavar="HOST:PORT", help=text.CANARY_LISTEN)
+    check.add_argument("--listen", type=arguments.address, metavar="HOST:PORT", help=text.CANARY_LISTEN)
     check.add_argument("--url", default="", metavar="URL", help=text.CANARY_URL)
     replay = _add(commands, "replay", _replay)
     replay.add_argument("events", metavar="EVENTS", help="JSON Lines of recorded deliveries, plain or .gz")
@@ -244,7 +249,7 @@ def _check_commands(commands: Commands) -> None:
     replay.add_argument(
         "--secret-file", required=True, metavar="FILE", help="its webhook secret; the first line signs"
     )
-    replay.add_argument("--speed", type=_speed, default=1.0, metavar="X", help=text.SPEED)
+    replay.add_argument("--speed", type=arguments.speed, default=1.0, metavar="X", help=text.SPEED)
 
 
 def _trial_commands(commands: Commands) -> None:
@@ -352,56 +357,3 @@ def _replay(args: argparse.Namespace) -> int:
     from autoscaler.cli import commands
 
     return commands.replay(args.events, args.to, args.secret_file, args.speed, args.json)
-
-
-# ---- arguments ---------------------------------------------------------------------------------------------
-
-
-def _address(value: str) -> tuple[str, int]:
-    host, _, port = value.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{value!r} is not HOST:PORT, such as 0.0.0.0:8081")
-    return host, int(port)
-
-
-def _count(value: str) -> int:
-    number = int(value) if value.isdecimal() and len(value) < 8 else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1 on")
-    return number
-
-
-def _limit(value: str) -> str:
-    if not (value.isdecimal() and 1 <= int(value) <= 1000):
-        raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1 to 1000")
-    return value
-
-
-def _target(value: str) -> str:
-    kind, _, name = value.partition(":")
-    if value != "all" and (kind not in ("provider", "type") or not name):
-        raise argparse.ArgumentTypeError(f"{value!r} is not provider:NAME, type:NAME or all")
-    return value
-
-
-def _positive(value: str) -> float:
-    number = _speed(value)
-    if not number:
-        raise argparse.ArgumentTypeError(f"{value!r} is not more than 0")
-    return number
-
-
-def _speed(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1e6:
-        raise argparse.ArgumentTypeError(f"{value!r} is not a number from 0 to 1000000")
-    return number
-
-
-def _port(value: str) -> int:
-    if not value.isdecimal() or int(value) > 65_535:
-        raise argparse.ArgumentTypeError(f"{value!r} is not a port from 0 to 65535")
-    return int(value)

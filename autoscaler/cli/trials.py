@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from autoscaler.cli.usage import Unusable, repository
+from autoscaler.cli.arguments import repository
+from autoscaler.cli.usage import Unusable
 
 
 def add_backtest(command: argparse.ArgumentParser) -> None:
