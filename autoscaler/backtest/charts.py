@@ -11,6 +11,8 @@ from html import escape
 
 WIDTH, HEIGHT = 720, 240
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 10, 26
+LETTER = 6.5
+"""How wide a letter of a label is at the most, about."""
 COLOURS = 8
 
 Point = tuple[float, float]
@@ -40,21 +42,21 @@ class Axis:
 def lines(series: Sequence[Series], x: Axis, y: Axis, marks: Sequence[tuple[float, str]] = ()) -> str:
     """A line a series; `marks` are upright lines with a word."""
     plot = _Plot(x, y)
-    body = [plot.frame()]
+    body, notes = [plot.frame()], []
     for number, (at, words) in enumerate(marks):
         px = plot.x(at)
         body.append(f'<line class="mark" x1="{px:.1f}" x2="{px:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
         anchor = "end" if px > WIDTH / 2 else "start"
         shift = -4 if anchor == "end" else 4
         place = f'x="{px + shift:.1f}" y="{TOP + 10 + 13 * (number % 4)}" text-anchor="{anchor}"'
-        body.append(f'<text class="note" {place}>{escape(words)}</text>')
+        notes.append(f'<text class="note" {place}>{escape(words)}</text>')
     for each in series:
         path = plot.path(each.points)
         dashed = ' stroke-dasharray="5 4"' if each.dashed else ""
         body.append(
             f'<path class="line s{each.colour}" d="{path}"{dashed}><title>{escape(each.name)}</title></path>'
         )
-    return _svg(body)
+    return _svg([*body, *notes])
 
 
 def stacked(series: Sequence[Series], x: Axis, y: Axis) -> str:
@@ -131,12 +133,16 @@ class _Plot:
             found.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
             words = escape(self._y.words(value))
             found.append(f'<text x="{LEFT - 7}" y="{at + 3.5:.1f}" text-anchor="end">{words}</text>')
+        right = 0.0
         for value in self._x.ticks:
-            at = self.x(value)
-            words = escape(self._x.words(value))
-            found.append(f'<text x="{at:.1f}" y="{HEIGHT - 8}" text-anchor="middle">{words}</text>')
+            at, words = self.x(value), self._x.words(value)
+            half = len(words) * LETTER / 2
+            if at - half < right:
+                continue  # its label would stand on the one before
+            right = at + half + LETTER
+            found.append(f'<text x="{at:.1f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(words)}</text>')
         return "".join(found)
 
 
 def _svg(body: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(body)}</svg>'
+    return f'<div class="chart"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(body)}</svg></div>'

@@ -76,9 +76,9 @@ def _dollars(found: Difference, a: Tally, b: Tally, row: int) -> None:
     if not in_a and not in_b:
         return
     if not in_b:
-        _add(found, "jobs that ran under A only", -a.cost[row])
+        _add(found, "jobs that ran under A only", -a.cost[row], free_too=True)
     elif not in_a:
-        _add(found, "jobs that ran under B only", b.cost[row])
+        _add(found, "jobs that ran under B only", b.cost[row], free_too=True)
     else:
         _both(found, a, b, row)
     payer_a = a.funds[a.fund[row]] or "free" if in_a else "not run"
@@ -95,14 +95,14 @@ def _both(found: Difference, a: Tally, b: Tally, row: int) -> None:
     from_, to = _place(a.offers[a.offer[row]]), _place(b.offers[b.offer[row]])
     if price or from_ != to:
         move = f"{from_} \N{RIGHTWARDS ARROW} {to}" if from_ != to else f"other instance types at {to}"
-        _add(found, move, price)
+        _add(found, move, price, free_too=from_ != to)
     _add(found, "longer or shorter boots and idle times", before)
     _add(found, "longer or shorter runs of jobs", ran)
     _add(found, "between a job's end and its machine's, and rounding", whole - price - before - ran)
 
 
-def _add(found: Difference, cause: str, amount: int, jobs: int = 1) -> None:
-    if amount or "\N{RIGHTWARDS ARROW}" in cause:
+def _add(found: Difference, cause: str, amount: int, jobs: int = 1, *, free_too: bool = False) -> None:
+    if amount or free_too:
         found.dollars[cause] += amount
         found.jobs[cause] += jobs
 

@@ -78,7 +78,7 @@ def _cards(trials: Sequence[Trial]) -> str:
 
 def _figures(trials: Sequence[Trial], titles: Sequence[str]) -> str:
     both = bool(trials[1:])
-    head = "".join(f"<th>{escape(title)}</th>" for title in (*titles, *(["B less A"] if both else [])))
+    head = "".join(f"<th class=n>{escape(title)}</th>" for title in (*titles, *(["B less A"] if both else [])))
     body = []
     for lines in zip(*(text.rows(each.document) for each in trials), strict=True):
         words, _, kind = lines[0]
@@ -105,14 +105,20 @@ def _waits(trials: Sequence[Trial], titles: Sequence[str]) -> str:
         picks = sorted({round(n * (len(found) - 1) / 300) for n in range(301)})
         points = [(log10(max(1.0, found[n] / 1000)), 100 * (n + 1) / len(found)) for n in picks]
         series.append(Series(title, [(0.0, 0.0), (points[0][0], 0.0), *points], number))
-    x = Axis(0, log10(longest * 1.05), [log10(m) for m in MARKS_S if m <= longest * 1.05], lambda v: span(10**v))
+    x = Axis(0, log10(longest * 1.05), [log10(m) for m in MARKS_S if m <= longest * 1.05], lambda v: _mark(10**v))
     y = Axis(0, 100, [0, 25, 50, 75, 100], lambda v: f"{v:.0f}%")
-    chart = charts.lines(series, x, y, [(log10(60), "1 min")] if longest > 60 else [])
+    chart = charts.lines(series, x, y)
     stages = _stages(trials, titles)
     return _section(
         "How long jobs waited",
         f"<p>Share of jobs that had started after that long.</p>{chart}<p>{charts.legend(series)}</p>{stages}",
     )
+
+
+def _mark(seconds: float) -> str:
+    """A round time in one unit."""
+    whole = round(seconds)
+    return f"{whole // 3600} h" if whole >= 3600 else f"{whole // 60} min" if whole >= 60 else f"{whole} s"
 
 
 def _stages(trials: Sequence[Trial], titles: Sequence[str]) -> str:
@@ -132,7 +138,7 @@ def _stages(trials: Sequence[Trial], titles: Sequence[str]) -> str:
             for n, (key, words) in enumerate(names.items())
         )
         body.append(
-            f'<div class="split"><span>{escape(title)}: {whole:.0f} s on average</span><div>{pieces}</div></div>'
+            f'<div class="split"><span>{escape(title)}: {span(whole)} on average</span><div>{pieces}</div></div>'
         )
     keys = "".join(
         f'<span class="key"><i class="s{n}"></i>{words}</span>' for n, words in enumerate(names.values())
@@ -177,7 +183,7 @@ def _causes(compared: Difference) -> str:
     if labels:
         body += f"<h3>The same waiting by the labels of the jobs</h3>{charts.bars(labels)}"
     if payers:
-        head = "<tr><th>under A</th><th>under B</th><th>jobs</th></tr>"
+        head = "<tr><th>under A</th><th>under B</th><th class=n>jobs</th></tr>"
         body += f"<h3>Whose jobs changed their payer</h3><table>{head}{payers}</table>"
     return _section("Where the difference comes from", body)
 
