@@ -176,7 +176,7 @@ MUTANTS = (
         ),
         ("webhook_lost", "callback_lost"),
         "I6",
-        8,
+        16,
     ),
     Mutant(
         "no settling time after an unanswered create call",
