@@ -30,6 +30,7 @@ from scheduling.model import UnixMs
 POLICIES_MAX = 2
 LOOK_S = 0.2
 WARNINGS_SHOWN = 20
+EXPECTED = "expected deliveries as `serve --record` writes them; `autoscaler record from-csv` makes them of tables"
 
 
 def run(
@@ -53,7 +54,7 @@ def run(
         return _problem(f"{events} cannot be read ({error.strerror}); name a file of recorded deliveries")
     if not len(recorded):
         _warn(recorded.warnings)
-        return _problem(f"{events} holds no queued job: nothing can be tried on it")
+        return _problem(f"{events} holds no queued job; {EXPECTED}")
     return on(
         recorded, policies, world=world, report=report, seed=seed, compare_live=compare_live, as_json=as_json
     )

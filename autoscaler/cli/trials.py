@@ -21,7 +21,9 @@ def add_backtest(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--policy", action="append", default=[], metavar="FILE", help="the policy; give it twice to compare two"
     )
-    command.add_argument("--world", metavar="FILE", help="what is known of boots, capacity and interruptions")
+    command.add_argument(
+        "--world", metavar="FILE", help="what is known of boots, capacity and interruptions (deploy/README.md)"
+    )
     command.add_argument(
         "--compare-live", action="store_true", help="set waits and cost beside those of the recorded window"
     )

@@ -49,7 +49,7 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 Warn = Callable[[int, str], None]
-"""Told the line number (0: the whole file) and what is wrong with it."""
+"""Told the line number and what is wrong with it."""
 
 
 def stream(path: Path, warn: Warn) -> Iterator[tuple[int, Delivery]]:
@@ -96,11 +96,13 @@ def _unpacked(file: IO[bytes], warn: Warn) -> Iterator[bytes]:
     packed = file.read(2) == b"\x1f\x8b"
     file.seek(0)
     read = gzip.GzipFile(fileobj=file).read1 if packed else file.read
+    number = 1
     try:
         while chunk := read(_CHUNK):
+            number += chunk.count(b"\n")
             yield chunk
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        warn(0, f"the gzip breaks off ({error}); used up to there")
+        warn(number, f"the gzip breaks off in this line ({error}); used up to there")
 
 
 class EventFile:
@@ -168,4 +170,4 @@ class EventFile:
 
 def told(path: Path, number: int, text: str) -> str:
     """A warning as people read it."""
-    return f"{path}:{number}: {text}" if number else f"{path}: {text}"
+    return f"{path}:{number}: {text}"

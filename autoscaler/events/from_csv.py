@@ -127,7 +127,9 @@ def _rows(
         except (EOFError, OSError) as error:
             if not isinstance(error, EOFError | gzip.BadGzipFile):
                 raise
-            found.warnings.append(told(path, 0, f"the gzip breaks off ({error}); used up to there"))
+            found.warnings.append(
+                told(path, number, f"the gzip breaks off in this line ({error}); used up to there")
+            )
             return
         if len(row) == len(header):
             yield number, row, known

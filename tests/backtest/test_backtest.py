@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from autoscaler.backtest import examples, recording
+from autoscaler.backtest import examples, live, recording, world_model
 from autoscaler.backtest.command import run
 from autoscaler.cli.usage import Unusable
 from tests.backtest.conftest import POLICY, START, Write, delivery, rfc3339, story
 
+ROOT = Path(__file__).parents[2]
 Policy = Callable[..., Path]
 
 
@@ -160,6 +162,14 @@ def machine(number: int, at: float, **more: Any) -> dict[str, Any]:
         "jit_ms": start + 205_000, "registered_ms": start + 225_000, "life_ms": 900_000, "cost": 25_000,
     }  # fmt: skip
     return {"at": rfc3339(at), "event": "runner", "delivery": f"runner-r{number}-", "payload": found | more}
+
+
+def test_the_world_file_of_the_documents_can_be_used(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(create:.*?)```", (ROOT / "deploy/README.md").read_text(), re.DOTALL)
+    (tmp_path / "world.yaml").write_text(text)
+    found = world_model.load(tmp_path / "world.yaml", {})
+    assert "a create call takes 2 s" in found.assumptions()[0].casefold()
+    assert f"an offer needs {live.ENOUGH} launches or more" in (ROOT / "deploy/README.md").read_text()
 
 
 def test_recorded_machines_are_measured_and_compared_with(
