@@ -137,8 +137,10 @@ class Reconciler:
         A target that was in use is asked twice more, so that what was left there is found; at a takeover all are,
         and while it is not known where an adopted machine is registered.
         """
+        began_ms = self.clock.now_ms()
         used = {runner.target for runner in self._registered() if runner.target}
-        if any(self._lost(runner) for runner in self.world.runners.values()):
+        lost = any(self._lost(runner) for runner in self.world.runners.values())
+        if lost:
             used |= {pool.target for pool in self.world.pools.values()} | await self._every_target()
         self._targets = {target: rounds - 1 for target, rounds in self._targets.items() if rounds > 1}
         self._targets |= dict.fromkeys(used, 3)
@@ -161,6 +163,8 @@ class Reconciler:
         await self._confirm_missing(listed, seen)
         if failed is not None:
             raise failed
+        if lost:
+            await self.emit([m.RegistrationsListed(began_ms)])
 
     async def _every_target(self) -> set[str]:
         """Wherever the policy could have registered a runner: for a store that has lost its pools too."""

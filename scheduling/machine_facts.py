@@ -128,6 +128,10 @@ def _join_pool(world: World, runner: Runner, target: str, changed: set[Key]) -> 
     changed.add(("runner", runner.id))
 
 
+def _registrations_listed(world: World, event: m.RegistrationsListed, now_ms: UnixMs, changed: set[Key]) -> None:
+    world.registrations_ms = max(world.registrations_ms, event.at_ms)
+
+
 def _registration_absent(world: World, event: m.RegistrationAbsent, now_ms: UnixMs, changed: set[Key]) -> None:
     runner = world.runners.get(event.runner_id)
     if runner is not None and runner.state in (RunnerState.REGISTERING, RunnerState.IDLE):
@@ -247,6 +251,7 @@ def _give_its_job(world: World, runner: Runner, now_ms: UnixMs, changed: set[Key
 HANDLERS: Handlers = {
     m.RegistrationSeen: _registration_seen,
     m.RegistrationAbsent: _registration_absent,
+    m.RegistrationsListed: _registrations_listed,
     m.JitStored: _jit_stored,
     m.RegistrationDeleted: _registration_deleted,
     m.RegistrationBusy: _registration_busy,

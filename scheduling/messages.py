@@ -91,6 +91,13 @@ class RegistrationAbsent:
     runner_id: str
 
 
+@frozen
+class RegistrationsListed:
+    """GitHub listed every target where a runner of ours may be registered, from `at_ms` on; each was reported."""
+
+    at_ms: UnixMs
+
+
 # ---- results of effects ------------------------------------------------------------------------------------
 
 
@@ -448,6 +455,7 @@ Event = (
     | JobChecked
     | RegistrationSeen
     | RegistrationAbsent
+    | RegistrationsListed
     | MachineCreated
     | CreateFailed
     | CreateUnknown

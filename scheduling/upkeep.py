@@ -54,7 +54,9 @@ def _judge(draft: Draft, runner: Runner) -> None:
         _settle(draft, runner)
         return
     reason = timed_out(runner, now_ms)
-    if reason is GoneReason.BOOT_TIMEOUT and not runner.suspect_ms:
+    if reason is GoneReason.BOOT_TIMEOUT and _may_work(draft, runner):
+        draft.world.wake_at(now_ms + LOOK_AGAIN_MS, "runner", runner.id)
+    elif reason is GoneReason.BOOT_TIMEOUT and not runner.suspect_ms:
         draft.decide(m.RunnerSuspected(now_ms, runner.id))
     elif reason is not None:
         reap(draft, runner, reason)
@@ -67,6 +69,12 @@ def _judge(draft: Draft, runner: Runner) -> None:
             draft.world.wake_at(now_ms + LOOK_AGAIN_MS, "runner", runner.id)
     elif runner.state is RunnerState.IDLE and now_ms >= runner.registered_ms + runner.terms.idle_timeout_ms:
         _judge_idle(draft, runner)
+
+
+def _may_work(draft: Draft, runner: Runner) -> bool:
+    """Whether GitHub may know of a job on this adopted machine that calls nobody; at most for a job's longest life."""
+    unlisted = runner.adopted and draft.world.registrations_ms <= runner.planned_ms
+    return unlisted and draft.now_ms < runner.planned_ms + runner.terms.max_lifetime_ms
 
 
 def _judge_idle(draft: Draft, runner: Runner) -> None:

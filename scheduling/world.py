@@ -72,6 +72,7 @@ class World:
         self.taken_ms: UnixMs = 0  # when this leader took over
         self.listed: dict[str, UnixMs] = {}  # provider -> begin of the inventory that opened its gate, 0: none yet
         self.proof_ms: UnixMs = 0  # no inventory that began before opens a gate
+        self.registrations_ms: UnixMs = 0  # begin of the last whole list of our registrations
         self.cache: dict[Any, Any] = {}  # derived data, owned by placement
         # indices
         self.queued: dict[str, dict[str, None]] = {}  # pool -> its queued jobs, oldest first

@@ -126,9 +126,23 @@ def test_one_that_is_ready_gets_no_second_registration_and_goes_after_its_idle_t
 
 def test_one_that_never_calls_cools_no_image() -> None:
     fleet, runner = adopted()
+    fleet.now += SECOND
+    fleet.tell(m.RegistrationsListed(fleet.now))
     fleet.run(runner.terms.boot_timeout_ms + 2 * MINUTE)
     assert runner.reason is GoneReason.BOOT_TIMEOUT
     assert not fleet.world.cooldowns
+
+
+def test_one_that_is_silent_stays_until_github_has_listed_what_is_registered() -> None:
+    fleet, runner = adopted(register=True, busy=True)
+    fleet.tell(m.RegistrationsListed(fleet.now - SECOND))  # begun before it was adopted: it was not looked for
+    fleet.run(runner.terms.boot_timeout_ms + HOUR, every=MINUTE)
+    assert runner.state is RunnerState.STARTING
+    seen(fleet, runner, busy=True)
+    fleet.tell(m.RegistrationsListed(fleet.now))
+    fleet.run(HOUR, every=MINUTE)
+    assert runner.state is RunnerState.BUSY
+    assert runner.id in fleet.cloud.machines
 
 
 def test_a_definite_error_after_a_takeover_does_not_void_the_call_that_the_leader_before_may_have_sent() -> None:
