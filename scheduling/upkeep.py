@@ -72,7 +72,7 @@ def _judge(draft: Draft, runner: Runner) -> None:
 
 
 def _may_work(draft: Draft, runner: Runner) -> bool:
-    """Whether GitHub may know of a job on this adopted machine that calls nobody; at most for a job's longest life."""
+    """Whether GitHub may know of a job on this silent adopted machine; for as long as a job may last."""
     unlisted = runner.adopted and draft.world.registrations_ms <= runner.planned_ms
     return unlisted and draft.now_ms < runner.planned_ms + runner.terms.max_lifetime_ms
 
