@@ -102,7 +102,7 @@ def _value(figure: Figure) -> str:
 
 def _aim(figure: Figure) -> str:
     if figure.at_most is not None:
-        return f"≤ {_number(figure.at_most)}{_unit(figure)}"
+        return f"≤ {_number(figure.at_most)}{_unit(figure)}" if figure.at_most else "0"
     return f"≥ {_number(figure.at_least)}{_unit(figure)}" if figure.at_least is not None else ""
 
 

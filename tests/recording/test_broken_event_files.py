@@ -97,5 +97,5 @@ def test_a_file_of_something_else_says_what_was_expected(
     assert main(["backtest", *arguments]) == 1
     err = capsys.readouterr().err
     assert f"warning: {tmp_path}/jobs.csv:1: is no recorded delivery" in err
-    assert "jobs.csv holds no queued job; expected deliveries as `autoscaler serve --record` writes them" in err
+    assert "jobs.csv holds no queued job; expected deliveries as `serve --record` writes them" in err
     assert "autoscaler record from-csv" in err
