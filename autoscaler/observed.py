@@ -139,4 +139,4 @@ def _add(sums: dict[str, MicroUSD], name: str, amount: MicroUSD) -> None:
 def percentile(values: Iterable[DurationMs], percent: int) -> DurationMs | None:
     """Nearest rank; None of nothing."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] if ordered else None
+    return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None

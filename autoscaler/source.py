@@ -78,7 +78,7 @@ class Source:
             policy_error=self.policy_error,
             now_ms=self.daemon.clock.now_ms(),
             budgets=tuple(self.daemon.github.budgets()),
-            observed=self.daemon.observed,
+            observed=self.daemon.observed if leading else None,
         )
 
     async def switch(self, target: str, on: bool, by: str) -> None:
