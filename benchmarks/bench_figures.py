@@ -294,7 +294,7 @@ BENCHMARKS = (
     ),
     Benchmark(
         "agreement", agreement,
-        _runs(8 * MINUTE, "--jobs 100 --seed 1"),
+        (),  # of a hundred jobs the percentiles of two worlds differ by chance alone
         _runs(60 * MINUTE, "--jobs 2000 --seed 1"),
     ),
 )  # fmt: skip
