@@ -206,6 +206,7 @@ def main() -> int:
         lambda: Weekday(loop, args.apps, args.seed, (args.from_hour, args.from_hour + args.hours))
     )
     loop.run_until_complete(day.run())
+    sys.unraisablehook = lambda unraisable: None  # the replica runs until the process ends
     found = day.report()
     found["processor_s"] = round(time.process_time() - began)
     requests = weekday_github.requests(day.github_wire)

@@ -39,6 +39,7 @@ class Draft:
         self.launches = 0
         self.full: dict[str, tuple[Verdict, ...]] = {}  # runner types found at a cap, with the reason
         self.unregistered: Counter[str] | None = None  # owner -> machines without a registration, once counted
+        self.room: dict[str, int] = {}  # owner -> how many of them there may be
 
     def decide(self, event: m.Event) -> None:
         self.plan.decisions.append(event)

@@ -8,7 +8,7 @@ from autoscaler.views.values import time
 from scheduling.lifecycle import RunnerState
 from scheduling.matching import owner_of
 from scheduling.model import Job, Pool, Runner
-from scheduling.registering import AHEAD_MIN, unregistered
+from scheduling.registering import room, unregistered
 
 MINUTE_MS = 60_000
 
@@ -28,7 +28,7 @@ def waits(view: View, job_: Job, pool: Pool, runner: Runner | None) -> Document 
         if runner.state is not RunnerState.REGISTERING or runner.registration_id:
             return None
         place = ahead.index(runner) + 1
-    elif len(ahead) < pace * AHEAD_MIN:
+    elif len(ahead) < (room(view.world, owner, {each.offer.key for each in ahead}) or len(ahead) + 1):
         return None
     else:
         place = len(ahead) + _unserved_before(view, job_, owner) + 1
