@@ -105,10 +105,11 @@ class Ssh:
         except Ended as error:
             raise OutcomeUnknown(str(error)) from error
         except (OutcomeUnknown, asyncio.CancelledError):
-            perhaps = _instance(host.settings, {**body, "launched_ms": self._clock.now_ms()})
+            now_ms = self._clock.now_ms()
+            perhaps = _instance(host.settings, {**body, "launched_ms": now_ms}, now_ms)
             host.machines[ref] = (perhaps, over_ms)
             raise
-        made = _instance(host.settings, answer["lease"])
+        made = _instance(host.settings, answer["lease"], self._clock.now_ms())
         host.machines[ref] = (made, over_ms)
         return made
 
@@ -209,7 +210,7 @@ class Ssh:
             log.warning("%s; what it was last known to run counts as running", error)
             return [instance for instance, over_ms in host.machines.values() if now_ms < over_ms]
         host.listed, host.away_since_ms = True, 0
-        found = [(_instance(host.settings, lease), lease) for lease in leases]
+        found = [(_instance(host.settings, lease, now_ms), lease) for lease in leases]
         host.machines = {
             instance.ref: (instance, now_ms + lease["lifetime_s"] * 1000 + LAG_MS)
             for instance, lease in found
@@ -218,7 +219,9 @@ class Ssh:
         return [instance for instance, _ in found]
 
 
-def _instance(host: HostSettings, lease: Mapping[str, Any]) -> Instance:
+def _instance(host: HostSettings, lease: Mapping[str, Any], now_ms: UnixMs) -> Instance:
+    """`launched_ms` is the host's own word: it may be neither of the future nor older than a machine can be."""
+    oldest_ms = now_ms - lease["lifetime_s"] * 1000 - LAG_MS
     ref = f"{host.name}/{lease['runner_id']}"
     ended = bool(lease.get("started")) and not lease.get("running", True)
     return Instance(
@@ -227,7 +230,7 @@ def _instance(host: HostSettings, lease: Mapping[str, Any]) -> Instance:
         region=host.name,
         zone=host.name,
         instance_type=lease["instance_type"],
-        launched_ms=lease["launched_ms"],
+        launched_ms=min(now_ms, max(oldest_ms, lease["launched_ms"])),
         tags=lease["tags"],
         orphans=(ref,) if ended else (),
     )

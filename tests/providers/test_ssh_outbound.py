@@ -17,6 +17,7 @@ from providers.base import NoCapacity, Transient
 from providers.ssh import KIND, SshSettings, caller
 from providers.ssh.outbound import UNHEARD_MS
 from providers.ssh.packed import caller_program
+from providers.ssh.provider import LAG_MS, _instance
 from tests.providers.outbound_bench import joined
 from tests.providers.ssh_bench import SshBench
 from tests.providers.ssh_server import Sshd
@@ -212,3 +213,12 @@ def test_a_daemon_that_is_not_there_is_named(tmp_path, capsys, url, said):
     err = capsys.readouterr().err
     assert f"{url} {said}" in err
     assert "is this the daemon's address?" in err
+
+
+@pytest.mark.parametrize(
+    ("told_ms", "taken_ms"), [(10**16, 10**12), (0, 10**12 - 3_600_000 - LAG_MS), (10**12, 10**12)]
+)
+def test_a_host_cannot_make_a_machine_older_or_younger_than_it_can_be(told_ms: int, taken_ms: int) -> None:
+    host = SshSettings(reach="outbound", hosts=[HOST], sponsors={"alice": SHA256}).hosts[0]
+    lease = {"runner_id": "r1", "instance_type": "host", "launched_ms": told_ms, "lifetime_s": 3600, "tags": {}}
+    assert _instance(host, lease, 10**12).launched_ms == taken_ms
