@@ -8,7 +8,7 @@ from scheduling.draft import Draft
 from scheduling.fairness import Turns
 from scheduling.lifecycle import RunnerState
 from scheduling.matching import Taste
-from scheduling.model import Job, Pool, Runner
+from scheduling.model import Job, Pool, Runner, Verdict
 from scheduling.placement import Wish
 from scheduling.policy import Policy
 from scheduling.world import is_supply
@@ -84,6 +84,8 @@ class Booting:
             return False
         runners.remove(runner)
         self._turns.launched(repository, -1)
+        given = f"its machine went to {pool.repository}, which has fewer: fair share"
+        draft.plan.refusals[runner.pool] = (Verdict(pool.runner_type, refusal=given),)
         draft.decide(m.RunnerReleased(draft.now_ms, runner.id))
         assigned = m.RunnerAssigned(draft.now_ms, runner.id, pool.key, pool.target, pool.repository, job.queued_ms)
         draft.decide(assigned)

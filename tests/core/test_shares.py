@@ -59,8 +59,10 @@ def test_machines_that_boot_for_a_flood_are_shared_out_again() -> None:
     fleet = flooded()
     for number in range(101, 121):
         fleet.job(number, repository="acme/late")
-    fleet.step()
+    refusals = fleet.step().refusals
     assert booting_for(fleet) == {"acme/flood": 5, "acme/late": 5}
+    (verdict,) = refusals["linux@repo:acme/flood"]
+    assert verdict.refusal == "its machine went to acme/late, which has fewer: fair share"
     for _ in range(3):
         fleet.step(1_000)
         assert not fleet.plan.decisions  # and they stay there

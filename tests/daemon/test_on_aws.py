@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from autoscaler.clock import Clock
 from scheduling.lifecycle import GoneReason, RunnerState
-from tests.daemon.place import Place, live, ready, until
+from tests.daemon.place import Place, live, until
 from tests.providers.aws_bench import ALWAYS, AwsBench, moto_account
 from tests.providers.moto_cloud import MotoCloud, Rule
 
@@ -112,7 +112,7 @@ async def test_a_machine_of_ours_that_the_store_does_not_know_is_adopted(
     tags = {**bench.spec(1, fleet="test").tags}
     moto.fill("us-east-1", bench.image, bench.subnets[bench.zones[0]], [tags])
     replica = await place.replica()
-    await until(lambda: ready(replica) and live(replica.daemon.world))
+    await until(lambda: live(replica.daemon.world))
     (runner,) = live(replica.daemon.world)
     assert runner.adopted
     assert runner.id == tags["autoscaler-runner"]

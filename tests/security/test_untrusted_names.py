@@ -136,6 +136,7 @@ async def test_labels_match_only_as_they_are_and_reach_no_machine(place: Place) 
     assert "LiNuX" not in machine.spec.boot
     assert set(json.loads(machine.spec.boot)) == {
         "fleet", "runner_id", "name", "url", "token", "ready_seconds", "lifetime_seconds", "access",
+        "place",
     }  # fmt: skip
     await until(place.done)
 
