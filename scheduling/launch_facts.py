@@ -76,10 +76,11 @@ def _create_failed(world: World, event: m.CreateFailed, now_ms: UnixMs, changed:
         failed_once(world, runner, event.detail, event.retry_after_ms, now_ms, changed)
         return
     fields: dict[str, Any] = {"detail": event.detail}
+    fact = RunnerFact.CREATE_REFUSED
     if runner.state is RunnerState.PLANNED:
         fields["reason"] = GoneReason.LAUNCH_FAILED
         cool(world, runner, event.trouble, event.detail, now_ms, changed)
-    fact = unless_registered(runner, RunnerFact.CREATE_REFUSED)
+        fact = unless_registered(runner, fact)
     if fact is RunnerFact.WITHDRAWN:  # the refusal proves that there is no machine
         fields.update(absences=2, absent_ms=now_ms)
     if move(world, runner, fact, now_ms, changed, **fields):

@@ -136,6 +136,17 @@ def test_i4_a_refused_create_call_deletes_the_registration_before_it_ends(fleet:
     assert fleet.at_rest()
 
 
+def test_i3_a_refusal_that_a_deposed_leader_hears_late_ends_no_machine_that_was_made(fleet: Fleet) -> None:
+    runner = registered(fleet)
+    fleet.step()
+    assert (runner.state, runner.ref) == (RunnerState.STARTING, "i-1")
+    fleet.tell(m.CreateFailed(fleet.now, runner.id, m.Trouble.TRANSIENT, "429 throttled"))
+    assert runner.state is RunnerState.STARTING
+    assert runner.registration_id
+    settle(fleet)
+    assert fleet.at_rest()
+
+
 def test_a_create_call_that_was_never_applied_ends_without_a_registration(fleet: Fleet) -> None:
     runner = registered(fleet)
     fleet.tell(m.CreateUnknown(fleet.now, runner.id, "no answer"))
