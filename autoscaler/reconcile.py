@@ -43,7 +43,6 @@ LONGEST_RETRY_MS: DurationMs = 60_000
 
 _BEFORE_MACHINE = (RunnerState.PLANNED, RunnerState.UNKNOWN, RunnerState.STARTING)
 _BEFORE_IDLE = (*_BEFORE_MACHINE, RunnerState.READY, RunnerState.REGISTERING)
-_UNREGISTERED = (RunnerState.READY, RunnerState.REGISTERING)
 _SERVING = (RunnerState.IDLE, RunnerState.BUSY)
 _UNPROVEN = (RunnerState.STOPPING, RunnerState.LEAVING, RunnerState.UNKNOWN)
 
@@ -134,13 +133,15 @@ class Reconciler:
     async def registrations(self) -> None:
         """Ask GitHub for our registrations at every target in use, and delete those that nobody stands behind.
 
-        A target that was in use is asked twice more, so that what was left there is found; at a takeover all are,
-        and while it is not known where an adopted machine is registered.
+        A target that was in use is asked twice more, so that what was left there is found; at a takeover all are.
+        Whatever the policy allows is asked while it is not known where an adopted machine is registered, and once
+        after a store has lost its last commits: a runner must not be registered a second time elsewhere.
         """
         began_ms = self.clock.now_ms()
         used = {runner.target for runner in self._registered() if runner.target}
         lost = any(self._lost(runner) for runner in self.world.runners.values())
-        if lost:
+        first = not self.leader.effects.registrations_listed.is_set()
+        if lost or (first and not self.leader.fence.whole):
             used |= {pool.target for pool in self.world.pools.values()} | await self._every_target()
         self._targets = {target: rounds - 1 for target, rounds in self._targets.items() if rounds > 1}
         self._targets |= dict.fromkeys(used, 3)
@@ -189,7 +190,8 @@ class Reconciler:
     def _forgotten(self, runner: Runner) -> bool:
         """Whether a registration can only be one that the store has lost: this leader has made none yet."""
         made = self.leader.effects.registrations_listed.is_set()
-        return not made and not runner.registration_id and runner.state in _UNREGISTERED and not runner.adopted
+        fresh = runner.state in _BEFORE_IDLE and not runner.registration_id
+        return fresh and not made and not runner.adopted and not runner.terms.userdata
 
     async def _compare(self, runner_id: str, target: str, found: Registration) -> None:
         runner = self.world.runners.get(runner_id)
