@@ -15,6 +15,7 @@ from autoscaler.github.client import GitHubError, Jit, Registration
 from autoscaler.inventory import Inventory
 from autoscaler.metrics import Metrics
 from autoscaler.reconcile import Reconciler
+from autoscaler.store.store import Fence
 from autoscaler.sweep import Sweep
 from providers.base import Instance, LaunchSpec, Provider, ProviderError
 from scheduling import messages as m
@@ -131,7 +132,7 @@ class Account:
 class Alone:
     """One leader's looks and effects on `fleet`."""
 
-    def __init__(self, fleet: Fleet, observe: bool = False) -> None:
+    def __init__(self, fleet: Fleet, observe: bool = False, whole: bool = True) -> None:
         self.fleet, self.github, self.account = fleet, GitHubSays(), Account(fleet)
         providers = {name: cast(Provider, self.account) for name in fleet.policy.providers}
         parts = Parts(fleet.policy, providers)
@@ -150,8 +151,11 @@ class Alone:
         )
         self.leader = cast(
             Leader,
-            SimpleNamespace(world=fleet.world, epoch=EPOCH, inject=fleet.tell, effects=self.effects),
-        )
+            SimpleNamespace(
+                world=fleet.world, epoch=EPOCH, inject=fleet.tell, effects=self.effects,
+                fence=Fence("server", 1, "alone", whole),
+            ),
+        )  # fmt: skip
         self.sweep = Sweep(self.daemon, self.leader)
         self.reconciler = Reconciler(self.daemon, self.leader)
         self.inventory = Inventory(self.daemon, self.leader, next(iter(providers)))

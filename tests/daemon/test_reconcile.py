@@ -175,6 +175,20 @@ async def test_a_registration_that_the_store_has_lost_is_deleted_before_another_
     assert alone.github.created == ["repo:acme/app"]
 
 
+async def test_i2_a_store_that_lost_commits_registers_nobody_again_before_github_is_asked_everywhere() -> None:
+    """The machine, which boots by what is left of the records, was registered for a pool that they do not know."""
+    fleet = Fleet(policy())
+    fleet.job(1)
+    fleet.step()
+    (runner,) = fleet.runners(RunnerState.STARTING)
+    for whole, deleted in ((True, []), (False, [9])):
+        alone = Alone(fleet, whole=whole)
+        alone.github.listed = {"acme/lib": [], "other/one": []}
+        alone.github.registrations["repo:acme/lib"] = [Registration(9, f"acme-{runner.id}", False, False, ())]
+        await alone.reconciler.registrations()
+        assert alone.github.deleted == deleted
+
+
 # ---- machines ----------------------------------------------------------------------------------------------
 
 
