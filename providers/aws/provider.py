@@ -263,7 +263,7 @@ class AwsKind:
     def build(self, config: ProviderConfig, clock: Clock) -> Provider:
         if find_spec("boto3") is None:
             raise MissingSdk(
-                f'provider {config.name} is of kind aws, which needs boto3: pip install "runner-autoscaler[aws]"'
+                f'provider {config.name} is of kind aws, which needs boto3: pip install ".[aws]" in a checkout'
             )
         return Aws(config, clock)
 

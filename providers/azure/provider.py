@@ -225,7 +225,7 @@ class AzureKind:
         if missing:
             raise MissingSdk(
                 f"provider {config.name} is of kind azure, which needs {' and '.join(missing)}: "
-                'pip install "runner-autoscaler[azure]"'
+                'pip install ".[azure]" in a checkout'
             )
         return Azure(config, clock)
 

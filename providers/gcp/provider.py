@@ -207,7 +207,7 @@ class GcpKind:
         if not _installed():
             raise MissingSdk(
                 f"provider {config.name} is of kind gcp, which needs google-cloud-compute: "
-                'pip install "runner-autoscaler[gcp]"'
+                'pip install ".[gcp]" in a checkout'
             )
         return Gcp(config, clock)
 

@@ -290,7 +290,7 @@ class KubernetesKind:
         if find_spec("kubernetes_asyncio") is None:
             raise MissingSdk(
                 f"provider {config.name} is of kind kubernetes, which needs kubernetes-asyncio: "
-                'pip install "runner-autoscaler[kubernetes]"'
+                'pip install ".[kubernetes]" in a checkout'
             )
         return Kubernetes(config, clock)
 

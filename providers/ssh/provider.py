@@ -245,8 +245,7 @@ class SshKind:
     def build(self, config: ProviderConfig, clock: Clock) -> Provider:
         if config.settings.reach == "ssh" and find_spec("asyncssh") is None:
             raise MissingSdk(
-                f"provider {config.name} is of kind ssh, which needs asyncssh: "
-                'pip install "runner-autoscaler[ssh]"'
+                f'provider {config.name} is of kind ssh, which needs asyncssh: pip install ".[ssh]" in a checkout'
             )
         return Ssh(config, clock)
 
