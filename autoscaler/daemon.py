@@ -280,11 +280,12 @@ class Daemon:
         planned = plan(world, self.policy, now_ms)
         changed |= planned.changed
         for event in planned.decisions:
-            self.heard(event, world)
             _note(journal, event)
         leader.refusals = planned.refusals
         if entries or changed or journal:
             await self._commit(leader, changed, entries[-1].id if entries else leader.cursor, journal, rejects)
+        for event in planned.decisions:
+            self.heard(event, world)  # committed: another leader will not decide it again
         commands = pending(world, self.clock.now_ms())
         leader.crew.start(commands.due)
         self.metrics.tick(loop.time() - began, len(entries), len(planned.decisions))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from fnmatch import fnmatchcase
 from typing import TypeVar
@@ -64,16 +64,23 @@ def clock(theirs: UnixMs | str, now_ms: UnixMs) -> CheckLine:
     return CheckLine(what, True, f"within {seconds + 1} s of the provider's")
 
 
-def permissions(needed: Iterable[str], granted: Iterable[str], mend: str) -> CheckLine:
+def permissions(needed: Sequence[str], granted: Iterable[str], mend: str) -> CheckLine:
     """Whether every needed permission is among the granted ones, which may have `*` in them."""
     patterns = [pattern.casefold() for pattern in granted]
     missing = [each for each in needed if not any(fnmatchcase(each.casefold(), p) for p in patterns)]
     if missing:
         return CheckLine("permissions", False, f"missing: {', '.join(missing)}", mend)
-    return CheckLine("permissions", True, f"{len(tuple(needed))} needed, all granted")
+    return CheckLine("permissions", True, f"{len(needed)} needed, all granted")
 
 
 def quota(what: str, used: float, limit: float, needed: float, mend: str) -> CheckLine:
     """Whether one more machine fits below a limit."""
     detail = f"{used:g} of {limit:g} in use, a machine takes {needed:g}"
     return CheckLine(what, used + needed <= limit, detail, "" if used + needed <= limit else mend)
+
+
+def quotas(
+    what: str, known: Mapping[str, tuple[float, float]], needed: Mapping[str, float], mend: str
+) -> list[CheckLine]:
+    """A line for each needed count that the vendor has a limit for; `known` is (in use, limit) by its name."""
+    return [quota(f"{what} {name}", *known[name], count, mend) for name, count in needed.items() if name in known]

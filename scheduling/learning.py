@@ -103,11 +103,6 @@ def job_ms(world: World, job: Job) -> DurationMs:
     return JOB_PRIOR_MS
 
 
-def type_ms(world: World, runner_type: str) -> DurationMs:
-    estimate = world.learned.get(f"type/{runner_type}")
-    return _class(exp(estimate.value)) if estimate is not None and estimate.weight >= ENOUGH else JOB_PRIOR_MS
-
-
 def _class(ms: float) -> DurationMs:
     return int(60_000 * _CLASS ** max(-2, min(9, round(log(max(ms, 1.0) / 60_000) / log(_CLASS)))))
 

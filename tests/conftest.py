@@ -26,6 +26,8 @@ CAPABILITIES: dict[str, tuple[Callable[[], bool], str]] = {
     "redis-server": (_program("redis-server"), "no redis-server here (Debian: apt-get install redis-server)"),
     "bwrap": (_program("bwrap"), "no bwrap here (Debian: apt-get install bubblewrap)"),
     "sshd": (_program("sshd"), "no sshd here (Debian: apt-get install openssh-server)"),
+    "unshare": (_program("unshare"), "no unshare here (Debian: apt-get install util-linux)"),
+    "ip": (_program("ip"), "no ip here (Debian: apt-get install iproute2)"),
     "chromium": (_program("chromium"), "no chromium here (Debian: apt-get install chromium)"),
 }
 """Capability of the machine -> (is it there?, why a test that needs it was not run)."""

@@ -177,13 +177,8 @@ class GitHub:
 
     async def run_ended(self, repository: str, run_id: int) -> bool:
         """Whether GitHub calls the run completed, or has none of that id. Asked anew each time."""
-        runs = f"{_path(repository)}/actions/runs"
-        try:
-            call = Call(Need.RUNNER, "GET", f"{runs}/{run_id}", collection=runs)
-            response = await self._router.call(_owner(repository), call)
-        except NotFound:
-            return True
-        return decode(response, RunShape).status == "completed"
+        run = await self._run(repository, run_id)
+        return run is None or run.status == "completed"
 
     async def job(self, repository: str, job_id: int) -> JobReported | None:
         """What GitHub says of a job now; None: it has no such job."""
@@ -286,13 +281,17 @@ class GitHub:
         return found
 
     async def _fetch_run(self, repository: str, run_id: int) -> RunFacts | None:
+        run = await self._run(repository, run_id)
+        return None if run is None else self._remember(repository, run)
+
+    async def _run(self, repository: str, run_id: int) -> RunShape | None:
+        """None: GitHub has none of that id."""
         runs = f"{_path(repository)}/actions/runs"
         try:
             call = Call(Need.RUNNER, "GET", f"{runs}/{run_id}", collection=runs)
-            response = await self._router.call(_owner(repository), call)
+            return decode(await self._router.call(_owner(repository), call), RunShape)
         except NotFound:
             return None
-        return self._remember(repository, decode(response, RunShape))
 
     def _remember(self, repository: str, run: RunShape) -> RunFacts:
         facts = self._runs[(repository.casefold(), run.id)] = run.facts()

@@ -79,17 +79,12 @@ async def _quotas(
         found = await arm.whole(path, **{"api-version": "2024-07-01"})
     except ProviderError as error:
         return [checking.failed(what, error)]
-    usages = {each["name"]["value"]: each for each in found["value"]}
-    needed: dict[str, int] = {}
+    usages = {each["name"]["value"]: (each["currentValue"], each["limit"]) for each in found["value"]}
+    needed: dict[str, float] = {}
     for sample in samples:
         name = "lowPriorityCores" if sample.offer.purchase is Purchase.SPOT else "cores"
         needed[name] = max(needed.get(name, 0), sample.offer.hardware.cpus)
-    mend = "ask for more in the portal: Quotas, Compute"
-    return [
-        checking.quota(f"{what} {name}", usages[name]["currentValue"], usages[name]["limit"], cores, mend)
-        for name, cores in needed.items()
-        if name in usages
-    ]
+    return checking.quotas(what, usages, needed, "ask for more in the portal: Quotas, Compute")
 
 
 def _room(subnet: Any) -> str:

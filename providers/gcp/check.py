@@ -68,18 +68,13 @@ async def _quotas(
         found = await compute.rest("GET", f"projects/{await compute.project()}/regions/{region}")
     except ProviderError as error:
         return [checking.failed(what, error)]
-    quotas = {each["metric"]: each for each in found.get("quotas", ())}
+    quotas = {each["metric"]: (each["usage"], each["limit"]) for each in found.get("quotas", ())}
     needed: dict[str, float] = {"IN_USE_ADDRESSES": 1} if settings.external_ip else {}
     for sample in samples:
-        spot = sample.offer.purchase is Purchase.SPOT and quotas.get("PREEMPTIBLE_CPUS", {}).get("limit")
+        spot = sample.offer.purchase is Purchase.SPOT and quotas.get("PREEMPTIBLE_CPUS", (0, 0))[1]
         metric = "PREEMPTIBLE_CPUS" if spot else "CPUS"
         needed[metric] = max(needed.get(metric, 0), sample.offer.hardware.cpus)
-    mend = "ask for more: console.cloud.google.com/iam-admin/quotas"
-    return [
-        checking.quota(f"{what} {metric}", quotas[metric]["usage"], quotas[metric]["limit"], count, mend)
-        for metric, count in needed.items()
-        if metric in quotas
-    ]
+    return checking.quotas(what, quotas, needed, "ask for more: console.cloud.google.com/iam-admin/quotas")
 
 
 def _age(image: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 
@@ -122,8 +121,7 @@ async def test_a_metadata_service_that_is_away_says_nothing(machine, daemon):
     assert machine.stopped
 
 
-@pytest.mark.needs("root")
-@pytest.mark.skipif(not shutil.which("unshare") or not shutil.which("ip"), reason="needs unshare and ip")
+@pytest.mark.needs("root", "unshare", "ip")
 def test_only_root_hears_the_metadata_service_once_jobs_run(tmp_path):
     """In a network of its own, where 10.9.9.9 stands for the service's address."""
     script = tmp_path / "closed.py"

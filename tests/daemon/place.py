@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -125,6 +126,16 @@ class Place:
     def at_rest(self) -> bool:
         """Every job ended; no machine, disk or registration is left."""
         return self.done() and not self.around.left_behind() and not self.around.github.registrations()
+
+
+@asynccontextmanager
+async def in_real_time() -> AsyncIterator[Place]:
+    """For a daemon that is a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="place-") as name:
+        found = Place(Path(name), speed=1.0, boot_seconds=0.5)
+        await found.open()
+        yield found
+        await found.close()
 
 
 def ready(replica: Replica) -> bool:

@@ -8,14 +8,13 @@ import json
 import os
 import re
 import signal
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest_asyncio
 
-from tests.daemon.place import Place, until
+from tests.daemon.place import Place, in_real_time, until
 
 BODY_BYTES = 40_000
 WAVE = 400
@@ -25,12 +24,8 @@ GROWTH_MB = 12.0
 
 @pytest_asyncio.fixture
 async def place() -> AsyncIterator[Place]:
-    """In real time: the daemon is a process of its own."""
-    with tempfile.TemporaryDirectory(prefix="place-") as name:
-        found = Place(Path(name), speed=1.0, boot_seconds=0.5)
-        await found.open()
+    async with in_real_time() as found:
         yield found
-        await found.close()
 
 
 def resident_mb(pid: int) -> float:

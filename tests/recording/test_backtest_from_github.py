@@ -12,9 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
-from tests.recording.test_record_from_github import Github
+from tests.recording.test_record_from_github import Github, serving
 
 HOUR_MS = 3_600_000
 RUNS = 12
@@ -31,12 +30,8 @@ async def github() -> AsyncIterator[Github]:
     for number in range(RUNS):
         labels = (["ubuntu-latest"], ["self-hosted", "linux", "gpu: A100"], ["windows-2025"])[number % 3]
         found.add(number + 1, now_ms - (number + 2) * 4 * HOUR_MS, labels=labels)
-    runner = web.AppRunner(found.app())
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield found
-    await runner.cleanup()
+    async with serving(found):
+        yield found
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -97,15 +98,20 @@ def stamp(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-@pytest.fixture
-async def github() -> AsyncIterator[Github]:
-    found = Github()
-    runner = web.AppRunner(found.app())
+@asynccontextmanager
+async def serving(github: Github) -> AsyncIterator[Github]:
+    runner = web.AppRunner(github.app())
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield found
+    github.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield github
     await runner.cleanup()
+
+
+@pytest.fixture
+async def github() -> AsyncIterator[Github]:
+    async with serving(Github()) as found:
+        yield found
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 import urllib.parse
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from autoscaler.http.api import PAGE
 from autoscaler.http.runner_api import callback_token
 from autoscaler.sandbox.github_faults import Fault
 from autoscaler.sandbox.github_records import Registration
-from tests.daemon.place import Place, until
+from tests.daemon.place import Place, in_real_time, until
 from tests.security.conftest import deliver, payload, webhook_secret
 
 API_TOKEN = "canary-api-token-0123456789abcdef"
@@ -43,12 +42,8 @@ PATHS = (
 
 @pytest_asyncio.fixture
 async def place() -> AsyncIterator[Place]:
-    """In real time: the daemon is a process of its own."""
-    with tempfile.TemporaryDirectory(prefix="place-") as name:
-        found = Place(Path(name), speed=1.0, boot_seconds=0.5)
-        await found.open()
+    async with in_real_time() as found:
         yield found
-        await found.close()
 
 
 async def test_no_secret_is_in_anything_that_can_be_seen(place: Place) -> None:
