@@ -151,7 +151,7 @@ class Planner:
 
     async def run(self) -> None:
         if find_spec("scipy") is None:
-            log.info("funds are spent in the simple order: install runner-autoscaler[planner] for bid prices")
+            log.info('funds are spent in the simple order: bid prices need pip install ".[planner]" in a checkout')
             return
         done: object = None
         due_ms = 0

@@ -62,7 +62,7 @@ def test_the_registry_finds_it():
 
 def test_a_missing_sdk_names_what_to_install(bench, monkeypatch):
     monkeypatch.setattr("providers.gcp.provider.find_spec", lambda name: None)
-    with pytest.raises(MissingSdk, match=r'pip install "runner-autoscaler\[gcp\]"'):
+    with pytest.raises(MissingSdk, match=r'pip install "\.\[gcp\]" in a checkout'):
         bench.kind.build(bench.config, bench.clock)
 
 

@@ -64,7 +64,7 @@ def test_the_registry_finds_it():
 
 def test_a_missing_sdk_names_what_to_install(bench, monkeypatch):
     monkeypatch.setattr("providers.kubernetes.provider.find_spec", lambda name: None)
-    with pytest.raises(MissingSdk, match=r'pip install "runner-autoscaler\[kubernetes\]"'):
+    with pytest.raises(MissingSdk, match=r'pip install "\.\[kubernetes\]" in a checkout'):
         bench.kind.build(bench.config, bench.clock)
 
 

@@ -65,7 +65,7 @@ def test_the_registry_finds_it():
 
 def test_a_missing_sdk_names_what_to_install(monkeypatch):
     monkeypatch.setattr("providers.ssh.provider.find_spec", lambda name: None)
-    with pytest.raises(MissingSdk, match=r'pip install "runner-autoscaler\[ssh\]"'):
+    with pytest.raises(MissingSdk, match=r'pip install "\.\[ssh\]" in a checkout'):
         KIND.build(type("Config", (), {"name": "lab", "settings": SshSettings()})(), None)
 
 
